@@ -78,14 +78,15 @@ if TYPE_CHECKING:
     from trioeval.loading.load import parse_suite as parse_suite
     from trioeval.providers import Guardrails as Guardrails
     from trioeval.providers import Provider as Provider
-    from trioeval.providers import Recorder as Recorder
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
+    from trioeval.providers.local.record import Recorder as Recorder
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
+    from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
+    from trioeval.question_eval.answer import QuestionResult as QuestionResult
+    from trioeval.report.stored import RunStart as RunStart
     from trioeval.run import PreparedSuite as PreparedSuite
-    from trioeval.run import QuestionEvent as QuestionEvent
-    from trioeval.run import QuestionResult as QuestionResult
     from trioeval.run import Row as Row
     from trioeval.run import Status as Status
     from trioeval.run import SuiteSummary as SuiteSummary
@@ -96,11 +97,10 @@ if TYPE_CHECKING:
     from trioeval.run import run_suite as run_suite
     from trioeval.run.build_dataset import Dataset as Dataset
     from trioeval.run.build_dataset import build_columns as build_columns
-    from trioeval.store import RunStart as RunStart
-    from trioeval.store import open_store as open_store
-    from trioeval.store import read_store as read_store
     from trioeval.store.cache.cache import open_cache as open_cache
     from trioeval.store.planner.planner import open_planner as open_planner
+    from trioeval.store.reader import read_store as read_store
+    from trioeval.store.store import open_store as open_store
     from trioeval.suite.model import EvaluateOptions as EvaluateOptions
     from trioeval.suite.model import LaneSettings as LaneSettings
     from trioeval.suite.model import Prompt as Prompt
@@ -132,14 +132,18 @@ _HOMES = {
     "grading": "ExternalJudge Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
     "loading.load": "load_suite parse_suite",
-    "providers": "Guardrails Provider Recorder Reply Request Usage",
+    "providers": "Guardrails Provider Reply Request Usage",
+    "providers.local.record": "Recorder",
     "providers.sdk": "provider_from_asyncio",
+    "question_eval.answer": "QuestionEvent QuestionResult",
     "run": (
-        "PreparedSuite QuestionEvent QuestionResult Row Status SuiteSummary collect make_lanes"
+        "PreparedSuite Row Status SuiteSummary collect make_lanes"
         " open_suite_limits prepare run_suite"
     ),
     "run.build_dataset": "Dataset build_columns",
-    "store": "RunStart open_store read_store",
+    "report.stored": "RunStart",
+    "store.reader": "read_store",
+    "store.store": "open_store",
     "store.cache.cache": "open_cache",
     "store.planner.planner": "open_planner",
     "suite.model": "EvaluateOptions LaneSettings Prompt ProviderEntry Suite Test TestOptions",

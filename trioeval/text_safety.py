@@ -59,7 +59,7 @@ def escaped(text: str) -> str:
         return lines
     for char in map(chr, _FILLERS):
         lines = lines.replace(char, _code(char))
-    return _floods().sub(r"\1", lines)
+    return _without_floods(lines)
 
 
 def _code(char: str) -> str:
@@ -73,7 +73,7 @@ def _blanked(text: str) -> str:
         text = "".join(" " if unicodedata.category(char) in _UNSAFE else char for char in text)
     if max(text, default="") < _FIRST_MARK:
         return text
-    return _floods().sub(r"\1", text.translate(_FILLERS))
+    return _without_floods(text.translate(_FILLERS))
 
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -82,6 +82,14 @@ _FILLERS = dict.fromkeys((0x115F, 0x1160, 0x3164, 0xFFA0), " ")
 _MARKS = {"Mn", "Me"}
 _FIRST_MARK, _LAST_MARK = "\u0300", "\uffff"  # the few rare ones beyond would cost much time
 _MOST_MARKS = 6  # on one character; languages need four
+
+
+def _without_floods(text: str) -> str:
+    """Return text without more combining characters in a row than any language has."""
+    marks = sum(
+        unicodedata.category(char) in _MARKS for char in text if _FIRST_MARK <= char <= _LAST_MARK
+    )
+    return text if marks <= _MOST_MARKS else _floods().sub(r"\1", text)
 
 
 @functools.cache

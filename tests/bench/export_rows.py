@@ -22,8 +22,12 @@ import trio
 
 import trioeval
 from trioeval.cli.output import write_results
-from trioeval.report import Results, RowRecord, RunInfo, Totals, config_tests, head_of, row_json
 from trioeval.report.formats.json import compact
+from trioeval.report.head import config_tests, head_of
+from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.row import row_json
+from trioeval.report.totals import Totals
 from trioeval.suite.expand import expand
 
 ROWS = 100_000

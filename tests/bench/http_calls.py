@@ -23,10 +23,11 @@ import trio
 
 from trioeval.loading.load import parse_suite
 from trioeval.providers import ProviderSpec, Request, open_providers, resolve
-from trioeval.report import head_of
+from trioeval.report.head import head_of
+from trioeval.report.stored import RunStart
 from trioeval.run import Row, prepare, run_suite
 from trioeval.run.journal import RunJournal
-from trioeval.store import RunStart, open_store
+from trioeval.store.store import open_store
 from trioeval.templates import Templates
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

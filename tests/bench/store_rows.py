@@ -19,9 +19,11 @@ import trio
 import trioeval
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
 from trioeval.store.database import open_database
+from trioeval.store.reader import read_store
 from trioeval.store.schema import RUNS
+from trioeval.store.store import open_store
 from trioeval.store.writes import CALL, RECORD, RESULT, SCORE, RowWrite, RunPlace, call_write
 from trioeval.usage import Usage
 

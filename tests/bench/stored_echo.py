@@ -19,10 +19,11 @@ import attrs
 import trio
 
 from trioeval.loading.load import parse_suite
-from trioeval.report import head_of
+from trioeval.report.head import head_of
+from trioeval.report.stored import RunStart
 from trioeval.run import Row, prepare, run_suite
 from trioeval.run.journal import RunJournal
-from trioeval.store import RunStart, open_store
+from trioeval.store.store import open_store
 from trioeval.suite.model import Suite
 
 ROUNDS = 7

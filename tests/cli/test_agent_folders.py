@@ -14,10 +14,9 @@ from trioeval.cli.commands.agent_folders import case_folders, remove_cases, repo
 from trioeval.cli.run.agents import agent_terms, check_workspaces
 from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
-from trioeval.report import Head
-from trioeval.report.head import HeadCase
+from trioeval.report.head import Head, HeadCase
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import prepare
-from trioeval.store import StoredRunFacts
 
 
 def run_folder(folder: Path) -> Path:
@@ -173,6 +172,7 @@ def test_agents_of_a_run_that_is_not_stored_queue_in_memory(
     async def states() -> list[str]:
         async with AsyncExitStack() as stack:
             terms = await agent_terms(prepared, None, "r", stack, warn=pytest.fail)
+            assert terms is not None
             assert terms.folder is None
             if (planner := terms.planner) is None:
                 return []

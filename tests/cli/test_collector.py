@@ -16,9 +16,10 @@ from trioeval.cli.run.results import Collector
 from trioeval.cli.run.start import Continuation, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
-from trioeval.report import Results, RunInfo
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
-from trioeval.store import RunStart, open_store
+from trioeval.store.store import open_store
 
 INFO = RunInfo(utc_exported="2026-01-01T00:00:00.000Z", duration_ms=0)
 

@@ -7,8 +7,7 @@ import pytest
 
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
 from trioeval.columns.result import DatasetResult
-from trioeval.report import Totals
-from trioeval.report.totals import ColumnTotals
+from trioeval.report.totals import ColumnTotals, Totals
 from trioeval.run import Status
 from trioeval.usage import Usage
 

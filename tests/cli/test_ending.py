@@ -6,8 +6,7 @@ import pytest
 
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished
 from trioeval.kernel import StopReason
-from trioeval.report import Totals
-from trioeval.report.totals import ColumnTotals
+from trioeval.report.totals import ColumnTotals, Totals
 from trioeval.run import Status
 
 

@@ -140,17 +140,6 @@ def test_the_port_is_free_after_a_failed_run(capsys: pytest.CaptureFixture[str])
         pass
 
 
-def test_without_a_port_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
-    """The library is not needed either."""
-
-    async def main() -> None:
-        async with serve_metrics(None, _metrics()):
-            pass
-
-    trio.run(main)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_missing_library_is_reported_with_its_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,7 @@ from trioeval.cli.progress.plain import PlainProgress, plain_line
 from trioeval.cli.progress.progress import choose_mode
 from trioeval.cli.progress.run import RunStateSource
 from trioeval.cli.progress.table import Room, compact, picture, wait_words
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.errors import UsageError
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, collect
 from trioeval.report.activity import Activity

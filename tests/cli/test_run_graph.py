@@ -13,10 +13,10 @@ from trioeval.agent.model import Case
 from trioeval.cli.commands.run_graph import show_graph
 from trioeval.errors import UsageError
 from trioeval.loading.load import parse_suite
-from trioeval.report import Head
-from trioeval.report.head import HeadCase
+from trioeval.report.head import Head, HeadCase
+from trioeval.report.stored import RunStart
 from trioeval.run import Row, Status, collect
-from trioeval.store import RunStart, open_store
+from trioeval.store.store import open_store
 
 ROW: Row = trio.run(collect, parse_suite({"providers": ["echo"], "prompts": ["x"]}))[0]
 

@@ -14,7 +14,7 @@ import pytest
 from hostile import assert_inert_terminal, write_hostile_suite
 
 from trioeval.cli.app import run_command_line
-from trioeval.store import read_store
+from trioeval.store.reader import read_store
 
 COMMAND = [sys.executable, "-m", "trioeval"]
 

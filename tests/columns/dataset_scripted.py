@@ -16,7 +16,8 @@ from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping
 from trioeval.columns.journal import MadeRecord, RestoredGroup
-from trioeval.columns.makers.base import LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
+from trioeval.columns.lanes import LOCAL, OWN_LANES
+from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.model import ColumnsSettings, ErrorWindow, Skip
 from trioeval.columns.result import Cause, DatasetResult, DroppedRow
 from trioeval.columns.run import DatasetRun

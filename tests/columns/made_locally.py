@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 import trio
 
 from trioeval.columns.graph import MakeJob
+from trioeval.columns.lanes import CODE, LOCAL
 from trioeval.columns.makers.base import (
-    CODE,
-    LOCAL,
     CellError,
     CellMaker,
     CellOrder,

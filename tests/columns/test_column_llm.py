@@ -17,8 +17,9 @@ from trioeval.errors import ProviderError
 from trioeval.kernel import Failed
 from trioeval.providers.generic.request import CallVariables
 from trioeval.providers.messages import to_messages
-from trioeval.store import RunStart, open_store
+from trioeval.report.stored import RunStart
 from trioeval.store.cache.cache import open_cache
+from trioeval.store.store import open_store
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
 

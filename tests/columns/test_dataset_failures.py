@@ -29,7 +29,8 @@ from trioeval.columns.events import (
     ManyTransientFailures,
     RowDropped,
 )
-from trioeval.columns.makers.base import LOCAL, CellOrder, GroupOrder, Made
+from trioeval.columns.lanes import LOCAL
+from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
 from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.kernel import Calls, CallStarted, LaneSpec, Salvaged

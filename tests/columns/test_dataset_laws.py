@@ -27,7 +27,8 @@ from hypothesis import strategies as st
 
 from trioeval.columns.buffer import Buffer
 from trioeval.columns.finish import MemoryOutput
-from trioeval.columns.makers.base import CODE, LOCAL, OWN_LANES, CellOrder, GroupOrder, Made
+from trioeval.columns.lanes import CODE, LOCAL, OWN_LANES
+from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
 from trioeval.columns.spec import DatasetSpec, Processed, Rows, StageProcessor, Stages
 from trioeval.kernel import Calls, LaneSpec

@@ -20,7 +20,8 @@ from dataset_scripted import (
 from trioeval.columns.events import GroupOpened
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import FINISH, MakeJob
-from trioeval.columns.makers.base import CODE, LOCAL, CellOrder, GroupOrder, JobOrder, Made
+from trioeval.columns.lanes import CODE, LOCAL
+from trioeval.columns.makers.base import CellOrder, GroupOrder, JobOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages

@@ -15,7 +15,8 @@ from trioeval.columns.files.layout import Disk
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
-from trioeval.store import RunStart, open_store
+from trioeval.report.stored import RunStart
+from trioeval.store.store import open_store
 
 START = RunStart(
     id="eval-1", utc_created="2026-01-01T00:00:00Z", heads=[{"task": "dataset", "columns": []}]

@@ -16,7 +16,7 @@ import trio
 
 import trioeval
 from trioeval.cli.app import run_command_line
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.templates import Templates
 
 CASES = Path(__file__).parent / "cases"

@@ -22,8 +22,11 @@ from chaos import lasting
 from trioeval.errors import ProviderError
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply, Request
+from trioeval.report.stored import RunStart
 from trioeval.run import Row, run_suite
-from trioeval.store import RunStart, StoredRun, open_store, read_store
+from trioeval.store.reader import read_store
+from trioeval.store.run import StoredRun
+from trioeval.store.store import open_store
 
 pytestmark = pytest.mark.slow
 

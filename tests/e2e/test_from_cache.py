@@ -8,7 +8,7 @@ from server_process import fake_provider, stats_of
 from test_command_line import http_suite, write
 
 from trioeval.cli import run_command_line
-from trioeval.store import read_store
+from trioeval.store.reader import read_store
 
 
 def test_a_run_from_the_cache_uses_nothing_and_reports_this(

@@ -14,7 +14,9 @@ import trio
 import trioeval
 from trioeval.cli import run_command_line
 from trioeval.run import Row
-from trioeval.store import Store, StoredRun, read_store
+from trioeval.store.reader import read_store
+from trioeval.store.run import StoredRun
+from trioeval.store.store import Store
 
 KEY = "sk-proj-0123456789abcdefghijklmnop"
 

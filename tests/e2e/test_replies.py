@@ -12,7 +12,7 @@ import trustme
 import trioeval
 from trioeval import Row, Status
 from trioeval.providers.fake import FakeSettings, FillerReplies, GarbageReplies, Replies, serve_fake
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 
 pytestmark = [pytest.mark.network, pytest.mark.trio]
 

@@ -18,7 +18,8 @@ import pytest
 import trio
 from browser import Browser, Keys
 
-from trioeval.store import open_store, read_store
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 from trioeval.web.live_client import open_live
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]

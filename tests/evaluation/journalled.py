@@ -16,7 +16,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.providers import Usage
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.run import RowsNotRun
 from trioeval.store.cache.backends import MemoryBackend
 from trioeval.store.cache.cache import Cache

@@ -24,7 +24,7 @@ from trioeval.evaluation.identity import (
 )
 from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of, with_imports
 from trioeval.grading import Assertion
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.suite.expand import Step, expand
 from trioeval.suite.model import Test
 

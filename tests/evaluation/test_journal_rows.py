@@ -13,7 +13,7 @@ from trioeval import Reply, Request, Row, Status, parse_suite
 from trioeval.errors import ProviderError
 from trioeval.evaluation.hooks import _result_of, result_json
 from trioeval.evaluation.row import RowIds
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.suite.expand import expand
 
 GOOD = json.dumps({"pass": True, "score": 1, "reason": "r"})

@@ -33,7 +33,7 @@ from trioeval.kernel import (
     ReadinessUpdate,
     run_plan,
 )
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.run import RowsNotRun
 from trioeval.suite.expand import Expansion, Step, expand
 from trioeval.testing import run_virtual

@@ -8,10 +8,10 @@ import pytest
 from judge_double import Judge, find
 
 from trioeval.errors import GradingError
-from trioeval.grading import KINDS, Assertion, Finding, Subject
+from trioeval.grading import Assertion, Finding, Subject
 from trioeval.grading.judge_calls import Count, judge_calls
-from trioeval.grading.judges import KINDS as JUDGES
 from trioeval.grading.kind import ExternalJudge, Kind
+from trioeval.grading.registry import JUDGED_BY_MODELS, KINDS
 
 YES = {"pass": True, "score": 1, "reason": "r", "verdict": "yes", "category": "A", "steps": ["a"]}
 ANSWERS: dict[str, Any] = {
@@ -55,7 +55,7 @@ def counted(name: str, judge: Judge, value: Any, config: Any) -> tuple[Finding |
 CASES = [
     *(
         (name, "a text", None)
-        for name, kind in JUDGES.items()
+        for name, kind in ((name, KINDS[name]) for name in sorted(JUDGED_BY_MODELS))
         if isinstance(kind.judge, ExternalJudge)
     ),
     *((name, ["a", "b", "c"], None) for name in ("similar", "similar:dot", "g-eval")),

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from trioeval.errors import SuiteError
-from trioeval.loading.load import load_suite, parse_suite
-from trioeval.loading.tasks import in_every_task
+from trioeval.loading.load import in_every_task, load_suite, parse_suite
 from trioeval.suite.model import BudgetSettings, Suite
 
 _LEAVE_OUT = "\n  each of them waits for the next; remove one dependency"

@@ -22,7 +22,8 @@ from trioeval.columns.events import DatasetEvent, GroupWritten
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import ProviderError
 from trioeval.providers import Request
-from trioeval.store import RunStart, open_store
+from trioeval.report.stored import RunStart
+from trioeval.store.store import open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -31,7 +31,7 @@ from test_serialize import (
 from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
 from trioeval.columns.result import DatasetResult
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 from trioeval.run import PreparedSuite, RowsNotRun
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual

@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from trioeval.errors import OutputError, Problem, ProviderError, SuiteError
-from trioeval.providers import Provider, Recorder, Reply, Request, Usage, open_providers, resolve
+from trioeval.providers import Provider, Reply, Request, Usage, open_providers, resolve
 from trioeval.providers.base import Guardrails
+from trioeval.providers.local.record import Recorder
 from trioeval.providers.resolve import expand_env
 from trioeval.templates import Templates
 

@@ -11,8 +11,8 @@ import trio
 
 from trioeval.errors import Fault, OutputError, ProviderError, SuiteError
 from trioeval.loading.load import parse_suite
-from trioeval.providers import OpenProvider, Recorder, Reply, Request, Usage, open_providers
-from trioeval.providers.local.record import json_fault
+from trioeval.providers import OpenProvider, Reply, Request, Usage, open_providers
+from trioeval.providers.local.record import Recorder, json_fault
 from trioeval.providers.local.recordings import Recording, parse_file
 from trioeval.run import PreparedSuite, prepare, run_suite
 from trioeval.suite.model import Suite

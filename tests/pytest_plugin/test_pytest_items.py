@@ -22,8 +22,8 @@ from trioeval.pytest_plugin.loading import (
 )
 from trioeval.pytest_plugin.outcome import ItemResult, ItemResults, result_of_row, result_of_task
 from trioeval.pytest_plugin.suite_run import FileRun, chosen
-from trioeval.report import row_json
 from trioeval.report.records import RowRecord
+from trioeval.report.row import row_json
 from trioeval.run import Row, collect, prepare
 
 

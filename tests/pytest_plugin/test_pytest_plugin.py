@@ -23,7 +23,7 @@ from _pytest.pytester import SysModulesSnapshot
 from hostile import SHORT, assert_inert_log, assert_inert_terminal, assert_inert_xml, hostile_suite
 from server_process import fake_provider
 
-from trioeval.store import read_store
+from trioeval.store.reader import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 pytest_plugins = ["pytester"]

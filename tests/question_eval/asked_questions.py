@@ -12,8 +12,8 @@ import trio
 from trioeval import Lanes, Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
 from trioeval.kernel.reservations import Permits
 from trioeval.providers import Metering, Provider, Usage
+from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.question_eval.result import question_of
 from trioeval.run import PreparedSuite
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.testing import run_virtual

@@ -14,7 +14,7 @@ from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import SharedLimit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
-from trioeval.question_eval.result import question_of
+from trioeval.question_eval import question_of
 from trioeval.run import PreparedSuite
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.testing import run_virtual

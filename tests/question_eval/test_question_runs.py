@@ -20,8 +20,8 @@ from trioeval.limits.memory import MemoryLimits
 from trioeval.limits.model import Decision, LeaseRequest, LimitKey, SharedLimit
 from trioeval.limits.remote import open_remote
 from trioeval.providers import Usage
-from trioeval.question_eval.result import question_of
-from trioeval.report import row_json
+from trioeval.question_eval import question_of
+from trioeval.report.row import row_json
 from trioeval.suite.filters import Filters
 
 

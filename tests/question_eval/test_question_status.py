@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.question_eval.answer import QuestionOutcome
-from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts, outcome_of
+from trioeval.question_eval.counts import (
+    OUTCOMES,
+    QuestionCounts,
+    QuestionOutcome,
+    TaskCounts,
+    outcome_of,
+)
 
 some_outcomes = st.lists(st.sampled_from(get_args(QuestionOutcome)), max_size=8)
 

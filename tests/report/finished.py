@@ -5,8 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trioeval
-from trioeval.report import Head, Results, RunInfo, Totals, config_tests, head_of, row_json, to_json
+from trioeval.report.formats.json import to_json
+from trioeval.report.head import Head, config_tests, head_of
 from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.row import row_json
+from trioeval.report.totals import Totals
 from trioeval.run import Row
 from trioeval.suite.expand import expand
 from trioeval.suite.tests import KEEP_ALL, Strip

@@ -16,7 +16,9 @@ from trioeval.columns.result import (
     DroppedRow,
     Histogram,
 )
-from trioeval.report import Head, Results, RunInfo, Totals
+from trioeval.report.head import Head
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.totals import Totals
 from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.usage import Usage
 

@@ -17,9 +17,10 @@ from trioeval.kernel.events import (
     Waiting,
     WaitReason,
 )
-from trioeval.report import Results, RunInfo, Totals
 from trioeval.report.activity import Activity
 from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.totals import Totals
 from trioeval.suite.expand import expand
 
 _WORDS = """capital river answer because which largest city province therefore question number people

@@ -22,7 +22,8 @@ from trioeval.report.compare_chance import (
 )
 from trioeval.report.compare_runs import Findings, KeptMetrics, findings_of
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Bootstrap, mcnemar
+from trioeval.report.statistics.bootstrap import Bootstrap
+from trioeval.report.statistics.paired import mcnemar
 from trioeval.report.text import FittingTable
 
 NOT_RUN = {"trioeval": {"outcome": "not_run"}}

@@ -9,7 +9,10 @@ import pytest
 from finished import headed, results_of
 
 import trioeval
-from trioeval.report import Results, config_tests, document, json_chunks
+from trioeval.report.formats.document import document
+from trioeval.report.formats.json import json_chunks
+from trioeval.report.head import config_tests
+from trioeval.report.results import Results
 from trioeval.suite.tests import Strip
 
 SUITE: dict[str, Any] = {

@@ -13,11 +13,12 @@ from made_datasets import CUT, FINE, MADE, results_of_dataset
 from page_data import PageData
 
 from trioeval.cli.output import FORMATS, write_results
-from trioeval.report import Results, document
 from trioeval.report.columns import dataset_json
 from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.document import document
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
+from trioeval.report.results import Results
 from trioeval.suite.tests import Strip
 
 

@@ -15,7 +15,7 @@ from finished import results_of
 
 from trioeval.cli.output import write_results
 from trioeval.report.formats.datasette import HIDDEN, VIEWS, datasette_metadata
-from trioeval.store import open_store
+from trioeval.store.store import open_store
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.cli.output import FORMATS, write_results
-from trioeval.report import row_json, to_json
-from trioeval.report.formats.json import DEEPEST, TOO_DEEP, shallow
+from trioeval.report.formats.json import DEEPEST, TOO_DEEP, shallow, to_json
 from trioeval.report.records import RowRecord
+from trioeval.report.row import row_json
 from trioeval.report.tables import FirstRows
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.loading.load import parse_suite
-from trioeval.report import Head
 from trioeval.report.graph import (
     Node,
     State,
@@ -18,7 +17,7 @@ from trioeval.report.graph import (
     state_of,
     task_nodes,
 )
-from trioeval.report.head import HeadCase
+from trioeval.report.head import Head, HeadCase
 from trioeval.run import Status
 
 

@@ -22,14 +22,15 @@ from hostile import (
 from rich.console import Console
 
 from trioeval.cli.output import FORMATS
-from trioeval.report import Results, RunInfo, config_tests
 from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
+from trioeval.report.head import config_tests
+from trioeval.report.results import Results, RunInfo
 from trioeval.report.row_view import row_view
 from trioeval.report.run_list import run_line, runs_table
+from trioeval.report.stored import StoredRunFacts
 from trioeval.report.summary import RunUsage, failures_view, usage_lines
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
-from trioeval.store import StoredRunFacts
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 NAMES = " ".join(text for text in TEXTS.values() if len(text) < 200)

@@ -17,9 +17,9 @@ from made_runs import made_activity, made_results
 from page_data import PageData
 
 import trioeval
-from trioeval.report import Results
 from trioeval.report.html_report import compare_chunks, html_chunks, inert_html, plain
 from trioeval.report.html_report.page import Packs
+from trioeval.report.results import Results
 from trioeval.suite.tests import KEEP_ALL, Strip
 
 

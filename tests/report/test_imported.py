@@ -15,14 +15,17 @@ from page_data import PageData
 from test_several_parts import of_task
 
 from trioeval.errors import SuiteError
-from trioeval.report import Results, RunInfo, Totals, json_chunks, run_document, to_json
 from trioeval.report.compare import Comparison
 from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.document import run_document
 from trioeval.report.formats.imported import Imported, ImportedTask, imported
+from trioeval.report.formats.json import json_chunks, to_json
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
 from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo
 from trioeval.report.row_view import row_view
+from trioeval.report.totals import Totals
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 

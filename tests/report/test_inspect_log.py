@@ -15,8 +15,8 @@ import trioeval
 from trioeval.cli.output import write_results
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError
-from trioeval.report import Results
 from trioeval.report.formats.inspect_log import logs_of
+from trioeval.report.results import Results
 from trioeval.suite.tests import Strip
 
 CHAT = json.dumps([{"role": "system", "content": "be"}, {"role": "user", "content": "{{word}}"}])

@@ -9,9 +9,9 @@ from rich.console import Console
 
 import trioeval
 from trioeval.cli.run.exit_status import spent_line
-from trioeval.report import Results
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.junit import junit_chunks
+from trioeval.report.results import Results
 from trioeval.report.tables import columns_table
 
 JUDGED = {

@@ -18,7 +18,7 @@ from trioeval.kernel import (
     Waiting,
 )
 from trioeval.kernel.events import WaitReason
-from trioeval.report.run_metrics import log_events
+from trioeval.report.event_log import log_events
 
 EVENTS: list[Event] = [
     CallStarted(1.0, 7, "m"),

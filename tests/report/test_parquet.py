@@ -11,9 +11,9 @@ from finished import results_of
 
 from trioeval.cli.output import check_outputs, write_results
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import Results
 from trioeval.report.formats import parquet as own
 from trioeval.report.formats.parquet import PARQUET_COLUMNS, missing_for_parquet
+from trioeval.report.results import Results
 from trioeval.suite.tests import Strip
 
 duckdb = pytest.importorskip("duckdb", reason="needs the extra parquet")

@@ -14,14 +14,14 @@ from page_data import PageData
 from rich.console import Console
 
 import trioeval
-from trioeval.question_eval.result import OUTCOMES, QuestionCounts
-from trioeval.report import Results, RunInfo
+from trioeval.question_eval.counts import OUTCOMES, QuestionCounts
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.document import run_document
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.records import RowRecord, left
+from trioeval.report.results import Results, RunInfo
 from trioeval.report.row_view import row_view
 from trioeval.report.tables import FirstRows
 from trioeval.report.totals import ColumnTotals, Totals

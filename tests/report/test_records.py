@@ -10,8 +10,9 @@ from finished import records_of, results_of, rows_of
 
 import trioeval
 from trioeval.providers import Guardrails
-from trioeval.report import Head, row_json
+from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
+from trioeval.report.row import row_json
 from trioeval.run import Status
 from trioeval.suite.tests import KEEP_ALL, Strip
 

@@ -4,7 +4,9 @@ import pytest
 from finished import headed, results_of, rows_of
 
 from trioeval.grading import Assertion, Verdict
-from trioeval.report import config_tests, document, json_chunks
+from trioeval.report.formats.document import document
+from trioeval.report.formats.json import json_chunks
+from trioeval.report.head import config_tests
 from trioeval.report.redact import keys_of, redacted
 from trioeval.report.row import verdict_json
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import trioeval
-from trioeval.report import document, json_chunks, row_json
+from trioeval.report.formats.document import document
+from trioeval.report.formats.json import json_chunks
 from trioeval.report.records import RowRecord
 from trioeval.report.redact import redacted
+from trioeval.report.row import row_json
 from trioeval.report.tables import FirstRows, columns_table, rows_table
 from trioeval.report.usage import usage_json
 from trioeval.run import Row

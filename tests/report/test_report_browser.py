@@ -12,8 +12,8 @@ from finished import headed, records_of, results_of, totals_of
 from hostile import hostile_rows
 from made_runs import made_results
 
-from trioeval.report import Results
 from trioeval.report.html_report import compare_chunks, html_chunks
+from trioeval.report.results import Results
 
 pytestmark = pytest.mark.slow
 

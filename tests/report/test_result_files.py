@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trioeval
-from trioeval.report import document, json_chunks, to_json
 from trioeval.report.formats.csv import csv_chunks, inert_cell
-from trioeval.report.formats.json import compact, indented
+from trioeval.report.formats.document import document
+from trioeval.report.formats.json import compact, indented, json_chunks, to_json
 from trioeval.report.formats.junit import junit_chunks, xml_chunks
 from trioeval.report.formats.yaml import yaml_chunks
 from trioeval.report.results import Results

@@ -5,8 +5,8 @@ from finished import results_of, rows_of, totals_of
 
 import trioeval
 from trioeval.grading import Verdict
-from trioeval.report import row_json
 from trioeval.report.formats.junit import junit_chunks
+from trioeval.report.row import row_json
 
 SUITE = {
     "providers": ["echo"],

@@ -12,11 +12,13 @@ import yaml
 from finished import SUITE, results_of, rows_of
 
 from trioeval.cli.output import write_results
-from trioeval.report import Results, Totals, row_json, run_document
 from trioeval.report.formats.csv import csv_chunks
+from trioeval.report.formats.document import run_document
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.records import RowRecord
-from trioeval.report.totals import ColumnTotals
+from trioeval.report.results import Results
+from trioeval.report.row import row_json
+from trioeval.report.totals import ColumnTotals, Totals
 from trioeval.run import Status
 
 

@@ -10,14 +10,20 @@ import scipy.stats  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.report.statistics import Bootstrap, Estimate, bootstrap_mean, mean, proportion
+from trioeval.report.statistics.bootstrap import Bootstrap, bootstrap_mean
 from trioeval.report.statistics.distributions import (
     normal_quantile,
     normal_tail,
     student_quantile,
     student_tail,
 )
-from trioeval.report.statistics.estimates import cluster_sums, clustered_proportion
+from trioeval.report.statistics.estimates import (
+    Estimate,
+    cluster_sums,
+    clustered_proportion,
+    mean,
+    proportion,
+)
 
 TREATED = [94, 197, 16, 38, 99, 141, 23]
 CONTROL = [52, 104, 146, 10, 51, 30, 40, 27, 46]

@@ -10,19 +10,21 @@ import scipy.stats  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.report.statistics import (
+from trioeval.report.statistics.grouped import RowPlace
+from trioeval.report.statistics.paired import (
     Difference,
     PairSums,
-    RowPlace,
     clustered_mcnemar,
-    detectable,
     holm,
     mcnemar,
+    paired_difference,
+)
+from trioeval.report.statistics.power import (
+    detectable,
     needed,
     needed_for_pairs,
     needed_for_rates,
     needed_unpaired,
-    paired_difference,
 )
 
 scores = st.floats(0, 1).map(lambda x: round(x, 2))

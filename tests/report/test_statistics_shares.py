@@ -8,14 +8,9 @@ import scipy.stats  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.report.statistics import (
-    Estimate,
-    PairSums,
-    RowPlace,
-    mean,
-    paired_proportion,
-    proportion,
-)
+from trioeval.report.statistics.estimates import Estimate, mean, proportion
+from trioeval.report.statistics.grouped import RowPlace
+from trioeval.report.statistics.paired import PairSums, paired_proportion
 
 counts = st.integers(2, 60).flatmap(
     lambda n: st.integers(0, n).flatmap(

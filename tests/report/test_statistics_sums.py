@@ -12,19 +12,10 @@ from finished import SUITE, records_of, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioeval.report import Totals
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import (
-    ColumnSums,
-    Estimate,
-    RowPlace,
-    at_least_one,
-    every_one,
-    mean,
-    proportion,
-)
-from trioeval.report.statistics.grouped import KeyNumbers
-from trioeval.report.totals import place_of
+from trioeval.report.statistics.estimates import Estimate, at_least_one, every_one, mean, proportion
+from trioeval.report.statistics.grouped import ColumnSums, KeyNumbers, RowPlace
+from trioeval.report.totals import Totals, place_of
 
 KEYS = st.integers(0, 2**64 - 1) | st.integers(0, 5) | st.integers(0, 5).map(lambda n: n << 61)
 rows = st.lists(

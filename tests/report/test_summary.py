@@ -10,10 +10,9 @@ from rich.console import Console
 
 import trioeval
 from trioeval.kernel import WaitReason
-from trioeval.report import Totals
 from trioeval.report.activity import WAIT_WORDS
 from trioeval.report.records import STRIPPED_OUTPUT, RowRecord
-from trioeval.report.statistics import RowPlace
+from trioeval.report.statistics.grouped import RowPlace
 from trioeval.report.summary import (
     RunUsage,
     failures_view,
@@ -22,7 +21,7 @@ from trioeval.report.summary import (
     usage_lines,
 )
 from trioeval.report.tables import Failures, FirstRows, columns_table, rows_table
-from trioeval.report.totals import counts_text
+from trioeval.report.totals import Totals, counts_text
 from trioeval.run import Status
 
 MANY = {**SUITE, "providers": [{"id": "echo", "label": f"provider {n}"} for n in range(100)]}

@@ -23,7 +23,6 @@ from trioeval.report.trace import TraceRecords
 
 
 def test_the_folder_of_a_trace_is_created_and_bad_paths_are_rejected(tmp_path: Path) -> None:
-    check_trace(None)
     check_trace(tmp_path / "a" / "b" / "run.json")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").touch()
@@ -46,13 +45,11 @@ def test_a_trace_never_overwrites_an_input_file(tmp_path: Path) -> None:
         )
 
 
-def write_one(path: Path | None, warn: Callable[[str], None]) -> bool:
+def write_one(path: Path, warn: Callable[[str], None]) -> bool:
     """Return whether anything of a call was written."""
 
     async def run() -> bool:  # noqa: ASYNC124 - within Trio for its clock
         with open_trace(path, TraceRecords(began_at=0.0, run_id="r"), warn) as observers:
-            if observers is None:
-                return False
             observers("task", lambda job: job)(CallStarted(1.0, 0, "m"))
             return True
 
@@ -65,7 +62,6 @@ def test_an_existing_file_is_replaced_and_complete_after_the_block(tmp_path: Pat
     assert write_one(path, pytest.fail)
     records = json.loads(path.read_text())
     assert [one["ph"] for one in records if one["ph"] in "BE"] == ["B", "E"]
-    assert not write_one(None, pytest.fail)
 
 
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

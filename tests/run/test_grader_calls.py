@@ -17,7 +17,8 @@ from judged import suite_of
 import trioeval
 from trioeval import Reply, Request, Row, Status
 from trioeval.errors import PlanError, ProviderError
-from trioeval.providers import Recorder, Usage
+from trioeval.providers import Usage
+from trioeval.providers.local.record import Recorder
 from trioeval.report.row import row_json
 from trioeval.run import make_lanes
 from trioeval.run.prepare import prepare

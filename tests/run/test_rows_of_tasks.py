@@ -12,9 +12,10 @@ from trioeval.evaluation.row import TaskRows
 from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.question_eval.model import QuestionSettings
+from trioeval.report.stored import RunStart
 from trioeval.run import Row, Status, collect, prepare, run_suite
 from trioeval.run.rows_of_task import value_of, with_rows
-from trioeval.store import RunStart, open_store
+from trioeval.store.store import open_store
 from trioeval.suite.model import Prompt, ProviderEntry, RowsOfTask, Suite, Task, Test
 from trioeval.templates import Templates
 
@@ -328,7 +329,7 @@ def test_rows_of_an_earlier_execution_look_like_those_of_this_one() -> None:
 
     async def emit(row: Row) -> None:  # noqa: ASYNC124
         left.add(row)
-        from trioeval.report import row_json
+        from trioeval.report.row import row_json
 
         again.add_record(row.index, row_json(row, eval_id="x"))
 

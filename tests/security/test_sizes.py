@@ -16,8 +16,10 @@ from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import PlanError, SuiteError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.loading.load import load_suite, parse_suite
+from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, prepare
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 from trioeval.suite.expand import expand
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.suite.model import Suite

@@ -9,7 +9,7 @@ import trioeval
 from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply
-from trioeval.store import RunStart
+from trioeval.report.stored import RunStart
 from trioeval.usage import Usage
 
 

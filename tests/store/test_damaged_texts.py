@@ -12,9 +12,10 @@ import trio.lowlevel
 from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
-from trioeval.store import open_store, read_store
+from trioeval.store.reader import read_store
 from trioeval.store.records import RecordSource, record_texts, stored_json
 from trioeval.store.schema import INDEX_BITS
+from trioeval.store.store import open_store
 from trioeval.store.writes import RowWrite, RunPlace
 
 pytestmark = pytest.mark.attack("damaged databases")

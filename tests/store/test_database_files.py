@@ -16,7 +16,7 @@ import trio
 from stored_things import row_at, start_of
 
 from trioeval.errors import StoreError, UsageError
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
 from trioeval.store.database import (
     BusyError,
     DamagedError,
@@ -25,7 +25,9 @@ from trioeval.store.database import (
     open_database,
     open_reading,
 )
+from trioeval.store.reader import read_store
 from trioeval.store.schema import MIGRATIONS, RUNS
+from trioeval.store.store import open_store
 
 HINT = "name another file with --db, or store nothing with --no-write"
 
@@ -306,7 +308,9 @@ import os, sys, trio
 from pathlib import Path
 from stored_things import row_at, start_of
 from trioeval.errors import StoreError, UsageError
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 
 async def fill(path):
     async with open_store(path) as store:

@@ -22,12 +22,13 @@ from trioeval.columns.graph import RowGrouping
 from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.evaluation.reconcile import Retry
-from trioeval.store import open_store, read_store
 from trioeval.store.database import DatabaseKind, open_database
 from trioeval.store.dataset import StoredDataset
 from trioeval.store.dataset_writes import cell_write, drop_write
+from trioeval.store.reader import read_store
 from trioeval.store.runs import delete_run
 from trioeval.store.schema import MIGRATIONS, RUNS
+from trioeval.store.store import open_store
 from trioeval.store.writes import PendingWrite, RunPlace, write_batch
 from trioeval.testing.journals import MemoryDataset, MemoryJournal
 

@@ -11,10 +11,12 @@ from trioeval.columns.graph import RowGrouping
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.errors import StoreError
 from trioeval.report.columns import dataset_json
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
 from trioeval.store.database import DatabaseKind, open_database
+from trioeval.store.reader import read_store
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import MIGRATIONS, RUNS
+from trioeval.store.store import open_store
 
 ENDED = DatasetResult(task="a", requested=5, written=2, error="half \ud800 of a pair")
 NEVER_BEGUN = DatasetResult(task="b", requested=0, written=0)

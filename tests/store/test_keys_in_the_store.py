@@ -8,7 +8,8 @@ from stored_things import ROWS, call_at, start_of
 
 import trioeval
 from trioeval.providers import Reply
-from trioeval.store import open_store, read_store
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 
 KEY = 'sk-0123456789"abcdef'
 

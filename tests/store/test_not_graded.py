@@ -13,10 +13,11 @@ import trioeval
 from trioeval.evaluation.reconcile import parse_retry
 from trioeval.report.formats.json import compact
 from trioeval.run import Status
-from trioeval.store import open_store, read_store
 from trioeval.store.database import open_database
+from trioeval.store.reader import read_store
 from trioeval.store.records import LONG, stored_json
 from trioeval.store.schema import MIGRATIONS, RUNS
+from trioeval.store.store import open_store
 
 SUITE = {
     "providers": ["echo"],

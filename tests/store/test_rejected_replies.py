@@ -11,8 +11,8 @@ from trioeval import Status
 from trioeval.evaluation.journal import CallKey, RecordedReply
 from trioeval.evaluation.reconcile import Retry
 from trioeval.providers import Reply
-from trioeval.store import open_store
 from trioeval.store.cache.cache import open_cache
+from trioeval.store.store import open_store
 
 Q, R = b"q" * 16, b"r" * 16
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
+from trioeval.store.reader import read_store
 from trioeval.store.records import read_text, stored_json
 from trioeval.store.row_pages import PagedRow, RowQuery, RowStatus, may_say, says
 from trioeval.store.schema import INDEX_BITS
+from trioeval.store.store import open_store
 
 
 @attrs.frozen

@@ -16,9 +16,10 @@ import trio
 from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
-from trioeval.store import open_store, read_store
 from trioeval.store.database import open_database
+from trioeval.store.reader import read_store
 from trioeval.store.schema import RUNS
+from trioeval.store.store import open_store
 
 pytestmark = pytest.mark.attack("damaged databases")
 
@@ -80,7 +81,7 @@ FULL = """
 import resource, sys, trio
 from pathlib import Path
 from stored_things import row_at, start_of
-from trioeval.store import open_store
+from trioeval.store.store import open_store
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 async def main():
     async with open_store(path, on_error=lambda error: print(error)) as store:
@@ -351,7 +352,7 @@ KILLED = """
 import sys, trio
 from pathlib import Path
 from stored_things import call_at, row_at, start_of
-from trioeval.store import open_store
+from trioeval.store.store import open_store
 
 path, run_id = Path(sys.argv[1]), sys.argv[2]
 async def main():

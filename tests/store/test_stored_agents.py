@@ -11,7 +11,9 @@ import trio
 from stored_things import start_of
 
 from trioeval.agent.journal import ProcessIdentity, RunningAttempt
-from trioeval.store import StoredRunFacts, open_store, read_store
+from trioeval.report.stored import StoredRunFacts
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 
 TASKS = ("repairs", "later")
 HEADS = [{"task": task} for task in TASKS]

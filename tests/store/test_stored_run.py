@@ -24,8 +24,10 @@ from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting,
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import compact
 from trioeval.run import Status
-from trioeval.store import Store, StoredRun, open_store, read_store
+from trioeval.store.reader import read_store
 from trioeval.store.records import read_reply, reply_facts, reply_json
+from trioeval.store.run import StoredRun
+from trioeval.store.store import Store, open_store
 from trioeval.suite.expand import expand
 from trioeval.usage import Usage
 

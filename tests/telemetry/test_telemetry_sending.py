@@ -16,7 +16,7 @@ def test_an_sdk_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
     """Missing packages are reported before any call."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(UsageError, match="opentelemetry-sdk is not installed: pip install opentel"):
-        check_telemetry(on=True)
+        check_telemetry()
 
 
 def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list[str]:
@@ -29,7 +29,7 @@ def send(monkeypatch: pytest.MonkeyPatch, *finish: Callable[[], object]) -> list
 
     async def main() -> None:
         async with open_telemetry(
-            on=True, run_id="r", description=None, keys=(), warn=warnings.append
+            run_id="r", description=None, keys=(), warn=warnings.append
         ) as telemetry:
             assert telemetry is not None
 

@@ -23,10 +23,11 @@ from view_server import NOW, Server, in_trio, make_store, serving
 
 from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
-from trioeval.report import Head
-from trioeval.report.head import HeadColumn
+from trioeval.report.head import Head, HeadColumn
 from trioeval.serving.conversation import Bounds, HttpConnection
-from trioeval.store import StoredRun, StoreReader, open_store, read_store
+from trioeval.store.reader import StoreReader, read_store
+from trioeval.store.run import StoredRun
+from trioeval.store.store import open_store
 from trioeval.testing import run_virtual
 from trioeval.web.app import WhilePresent
 from trioeval.web.live import serve_live

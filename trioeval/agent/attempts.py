@@ -155,8 +155,8 @@ def open_log(path: Path, limit: int, secrets: Sequence[str] = ()) -> AttemptLog:
 
 def _waiting_in(descriptor: int) -> int:
     """Return the number of unread bytes in a pipe."""
-    from fcntl import ioctl  # noqa: PLC0415 - not on Windows
-    from termios import FIONREAD  # noqa: PLC0415
+    from fcntl import ioctl
+    from termios import FIONREAD
 
     (number,) = struct.unpack("i", ioctl(descriptor, FIONREAD, b"\0\0\0\0"))
     return int(number)

@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: it belongs to this package, which the other only uses.
 """Checks of the words of agent commands, before the first attempt."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +6,6 @@ from typing import Any
 import attrs
 
 from trioeval.agent.cases import OWN_NAMES
-from trioeval.agent.model import AgentSettings
 from trioeval.errors import Problem, TemplateError
 from trioeval.evaluation.registers import Sharing
 from trioeval.providers import ProviderSpec
@@ -29,7 +27,7 @@ def undefined_command_variables(
 
     Variables that hooks, other rows or code create are unknown here, so words with them are not checked.
     """
-    if not isinstance(steps.suite.settings, AgentSettings) or steps.suite.extensions:
+    if steps.suite.extensions:
         return
     strict = attrs.evolve(templates, strict=True)
     given = {**dict.fromkeys(sharing.registers, ""), **_PLACES}

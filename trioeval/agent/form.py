@@ -38,34 +38,27 @@ from trioeval.templates import Templates, is_template
 _SHOWN_CASES = 5  # case names in a message
 
 
-@attrs.frozen
-class SelectedTests:
-    """The tests to run."""
-
-    places: Container[int] | None
-    """Their indices among all tests of the suite; None means all of them."""
-    warnings: Sequence[Problem] = ()
-    """A warning about tests that the filters exclude, if any."""
-
-
-def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTests:
+def with_dependencies(
+    suite: Suite, places: Container[int]
+) -> tuple[frozenset[int], Sequence[Problem]]:
     """Return selected tests together with the cases that they depend on, without which they could not start.
 
     Args:
-        suite: A suite; without cases the selection is returned unchanged.
+        suite: A task of type `agent`.
         places: The indices of the tests that the filters select.
+
+    Returns:
+        The indices of all tests to run, and a warning about those that the filters exclude, if any.
 
     Example:
         >>> from trioeval import parse_suite
         >>> tests = [{"id": "a"}, {"id": "b", "dependsOn": "a"}, {"id": "c"}]
         >>> task = {"id": "t", "type": "agent", "prompts": ["Do it."], "tests": tests}
         >>> suite = parse_suite({"providers": ["echo"], "tasks": [task]}).tasks[0].suite
-        >>> found = with_dependencies(suite, [1])
-        >>> sorted(found.places), found.warnings[0].message
+        >>> found, warnings = with_dependencies(suite, [1])
+        >>> sorted(found), warnings[0].message
         ([0, 1], 'case a is run although the filters exclude it: others depend on it')
     """
-    if not isinstance(suite.settings, AgentSettings) or places is None:
-        return SelectedTests(places)
     cases = [case_of(test) for test in suite.tests]
     by_name = {case.name: place for place, case in enumerate(cases) if case is not None}
     included = [place for place in range(len(cases)) if place in places]
@@ -81,9 +74,7 @@ def with_dependencies(suite: Suite, places: Container[int] | None) -> SelectedTe
         for place, case in enumerate(cases)
         if case is not None and place in found and place not in places
     ]
-    return SelectedTests(
-        frozenset(found), [Problem("$.tests", _inclusion_warning(names))] if names else ()
-    )
+    return frozenset(found), [Problem("$.tests", _inclusion_warning(names))] if names else ()
 
 
 def _inclusion_warning(names: Sequence[str]) -> str:

@@ -18,7 +18,6 @@ from trioeval.agent.bus.bus import Bus, open_bus
 from trioeval.agent.bus.messages import Message, MessageDraft, MessageType
 from trioeval.agent.bus.reading import BusReading, read_parts
 from trioeval.agent.bus.settings import BusSettings, BusStats
-from trioeval.agent.model import AgentSettings
 from trioeval.agent.planner import Planner
 from trioeval.agent.protocols import AgentObserver, RunIds
 from trioeval.agent.report_file import InvalidReports
@@ -280,16 +279,12 @@ async def open_agents(
     *,
     stop: trio.Event,
     warn: Callable[[str], None],
-) -> AsyncGenerator[AgentRunContext | None]:
-    """Open the shared state of a suite's agents; None without any agents. A checkpoint.
+) -> AsyncGenerator[AgentRunContext]:
+    """Open the shared state of a suite's agents. A checkpoint.
 
     Raises:
         AgentError: The folder cannot be created.
     """
-    if not any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts):
-        await trio.lowlevel.checkpoint()
-        yield None
-        return
     async with _folder(terms.folder) as folder:
         limits, project = prepared.suite.run_limits, run_id or folder.name
         settings = BusSettings(

@@ -1,4 +1,3 @@
-# Separate from `run.open_task`: it belongs to this package, which the other only uses.
 """The replies to the rows of a task of type `agent`: the result of working on a case until it is done.
 
 A case waits for its dependencies, then for its turn among all programs, and only then for a slot for each of

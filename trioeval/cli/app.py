@@ -95,7 +95,7 @@ def run(
     suite
         The suite file: JSON, YAML or TOML.
     """
-    from trioeval.cli.run.command import run_command  # noqa: PLC0415 - see above
+    from trioeval.cli.run.command import run_command
 
     flags = RunFlags(what=what, rows=rows, limits=limits, keep=keep, begin=begin, output=output)
     return run_command(suite, flags, interrupts)
@@ -130,7 +130,7 @@ def preview(
     suite
         The suite file: JSON, YAML or TOML.
     """
-    from trioeval.cli.commands.preview import preview as make_preview  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.preview import preview as make_preview
 
     return make_preview(suite, given, interrupts)
 
@@ -149,7 +149,7 @@ def init(
     folder
         The folder of the suite; created if it does not exist.
     """
-    from trioeval.cli.commands.init import write_suite  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.init import write_suite
 
     return write_suite(folder, flags)
 
@@ -157,7 +157,7 @@ def init(
 @app.command(name="schema", group=_TOOLS)
 def schema() -> int:
     """Print the JSON Schema of suite files, for editors."""
-    from importlib import resources  # noqa: PLC0415 - see above
+    from importlib import resources
 
     shipped = resources.files("trioeval.loading").joinpath("suite-schema.json")
     show(shipped.read_text("utf-8").rstrip("\n"))
@@ -225,12 +225,12 @@ def fake_provider(
     seed
         The seed of all random choices.
     """
-    from trioeval.cli.commands.fake_provider import (  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.fake_provider import (
         choose_hints,
         choose_replies,
         serve_until_interrupted,
     )
-    from trioeval.providers.fake import FakeSettings  # noqa: PLC0415
+    from trioeval.providers.fake import FakeSettings
 
     return serve_until_interrupted(
         FakeSettings(

@@ -317,7 +317,7 @@ def environ_with(files: Iterable[Path]) -> Mapping[str, str]:
     named = list(files)
     if not named:
         return os.environ
-    from trioeval.documents.environment import read_env_file  # noqa: PLC0415 - its parser is rarely needed
+    from trioeval.documents.environment import read_env_file
 
     found: dict[str, str] = {}
     for file in named:

@@ -99,7 +99,7 @@ class Interrupts:
         Args:
             deliver: Called with each signal in Trio's loop, in the order of arrival.
         """
-        import trio  # noqa: PLC0415 - help and mistakes are answered without it
+        import trio
 
         token = trio.lowlevel.current_trio_token()
         delivered = 0
@@ -124,7 +124,7 @@ class Interrupts:
         Raises:
             TrioevalError: The error of the work, unwrapped from the groups of nurseries.
         """
-        import trio  # noqa: PLC0415 - see above
+        import trio
 
         async def work_until_signal() -> T | None:
             with (

@@ -97,7 +97,7 @@ class Watcher:
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         """Let the watcher count signals while the block runs, inside `trio.run`."""
-        import trio  # noqa: PLC0415 - help and mistakes are answered without it
+        import trio
 
         trio.lowlevel.spawn_system_task(self._wake)
         of_trio = signal.set_wakeup_fd(self._signals, warn_on_full_buffer=False)
@@ -108,7 +108,7 @@ class Watcher:
 
     async def _wake(self) -> None:
         """Wake Trio's loop at each signal, so that the handlers run."""
-        import trio  # noqa: PLC0415 - see above
+        import trio
 
         echo = os.dup(self._echo)  # another block of the same run may wait on it as well
         try:
@@ -166,7 +166,7 @@ def end_soon(code: Callable[[], int], *, is_watched: bool) -> None:
 
 def kill_descendants(pid: int) -> None:
     """Kill the descendants of a process as far as the system lists them, except this process."""
-    from trioeval.providers.programs.members import find_started  # noqa: PLC0415 - rarely needed
+    from trioeval.providers.programs.members import find_started
 
     for _ in range(2):  # a killed process may have started another one meanwhile
         for member in find_started(pid):

@@ -10,7 +10,7 @@ from typing import IO
 import attrs
 
 from trioeval.errors import OutputError, UsageError
-from trioeval.report import Results, json_chunks, run_document
+from trioeval.report.results import Results
 
 LINES = ".jsonl"
 
@@ -173,49 +173,54 @@ def _write_file(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def _json(parts: Sequence[Results]) -> Iterator[str]:
+    from trioeval.report.formats.document import run_document
+    from trioeval.report.formats.json import json_chunks
+
     yield from json_chunks(run_document(parts))
     yield "\n"
 
 
 def _yaml(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.yaml import yaml_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.document import run_document
+    from trioeval.report.formats.yaml import yaml_chunks
 
     return yaml_chunks(run_document(parts))
 
 
 def _csv(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.csv import csv_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.csv import csv_chunks
 
     return csv_chunks(*parts)
 
 
 def _xml(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.junit import HEADER, xml_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.document import run_document
+    from trioeval.report.formats.junit import HEADER, xml_chunks
 
     yield HEADER
     yield from xml_chunks("promptfoo", run_document(parts))
 
 
 def _junit(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.junit import junit_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.junit import junit_chunks
 
     return junit_chunks(*parts)
 
 
 def _datasette(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.datasette import datasette_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.datasette import datasette_chunks
 
     return datasette_chunks(*parts)
 
 
 def _markdown(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.formats.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.markdown import markdown_chunks
 
     return markdown_chunks(*parts)
 
 
 def _html(parts: Sequence[Results]) -> Iterator[str]:
-    from trioeval.report.html_report import html_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.html_report import html_chunks
 
     return html_chunks(*parts)
 
@@ -265,7 +270,7 @@ class BinaryFormat:
 
 
 def _inspect_logs(path: Path, parts: Sequence[Results]) -> Mapping[Path, Callable[[Path], None]]:
-    from trioeval.report.formats.inspect_log import logs_of, write_log  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.inspect_log import logs_of, write_log
 
     return {
         name: partial(write_log, column=column) for name, column in logs_of(path, parts).items()
@@ -273,13 +278,13 @@ def _inspect_logs(path: Path, parts: Sequence[Results]) -> Mapping[Path, Callabl
 
 
 def _parquet(path: Path, parts: Sequence[Results]) -> None:
-    from trioeval.report.formats.parquet import write_parquet  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.parquet import write_parquet
 
     write_parquet(path, parts)
 
 
 def _missing_for_parquet() -> str | None:
-    from trioeval.report.formats.parquet import missing_for_parquet  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.parquet import missing_for_parquet
 
     return missing_for_parquet()
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from trioeval.agent.model import AgentSettings
+from trioeval.agent import is_agent
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import (
     NOT_PROVIDED,
@@ -22,10 +22,10 @@ from trioeval.cli.flags import (
     StorageFlags,
     SuiteFlags,
 )
-from trioeval.columns.model import ColumnsSettings
+from trioeval.columns import is_columns
 from trioeval.documents.structure import camel
 from trioeval.loading.own_files import checked_path
-from trioeval.question_eval.model import QuestionSettings
+from trioeval.question_eval import is_question_eval
 from trioeval.suite.filters import (
     Filters,
     keep_prompts,
@@ -152,11 +152,12 @@ def _unused_for_questions(suite: Suite, flags: SuiteFlags) -> Iterator[str]:
 
 def _question_tasks(suite: Suite) -> list[str]:
     """Return the ids of question tasks."""
-    return [task.id for task in suite.tasks if isinstance(task.suite.settings, QuestionSettings)]
+    return [task.id for task in suite.tasks if is_question_eval(task.suite.settings)]
 
 
 def _has_agents(suite: Suite) -> bool:
-    return any(isinstance(task.suite.settings, AgentSettings) for task in suite.tasks)
+
+    return any(is_agent(task.suite.settings) for task in suite.tasks)
 
 
 def first(flag: T | None, default: T) -> T:
@@ -171,7 +172,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         UsageError: The value of a flag is invalid.
     """
     suite = _with_limits(suite, flags.limits, flags.keep, environment)
-    if not isinstance(suite.settings, QuestionSettings | ColumnsSettings):  # sent unchanged
+    if not is_question_eval(suite.settings) and not is_columns(suite.settings):  # sent unchanged
         suite = _with_default_test(suite, flags.what)
     tags = dict(read_pair(text, "--tag") for text in flags.what.tag)
     found = suite.command_line_options
@@ -188,9 +189,7 @@ def with_flags(suite: Suite, flags: RunFlags, environment: EnvironmentSettings) 
         ),
     )
     # A dataset has no tests to filter, and refers to its providers by position.
-    return (
-        suite if isinstance(suite.settings, ColumnsSettings) else _with_columns(suite, flags.rows)
-    )
+    return suite if is_columns(suite.settings) else _with_columns(suite, flags.rows)
 
 
 def _with_limits(

@@ -9,7 +9,7 @@ import trio
 from trioeval.cli.terminal import say
 from trioeval.errors import StoreError
 from trioeval.kernel import StopReason
-from trioeval.question_eval.result import question_of
+from trioeval.question_eval import question_of
 from trioeval.run import Row
 
 

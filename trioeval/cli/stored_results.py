@@ -1,23 +1,30 @@
 """Results of stored runs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trioeval.cli.environment import EnvironmentSettings, database_path
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import utc
-from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError, StoreError, UsageError
-from trioeval.report import Head, Results, RowRecord, RunInfo, Totals
 from trioeval.report.columns import read_dataset
-from trioeval.report.results import range_json
-from trioeval.report.totals import ColumnTotals
+from trioeval.report.head import Head
+from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo, range_json
+from trioeval.report.stored import DatasetFacts, StoredRunFacts
+from trioeval.report.totals import ColumnTotals, Totals
 from trioeval.run import Status
-from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader, read_store
+from trioeval.store.not_run_rows import NotRunRows
+from trioeval.store.reader import StoreReader, read_store
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 
 @contextmanager

@@ -84,7 +84,7 @@ async def show_in_time(line: object) -> bool:
     Raises:
         OutputError: It cannot be written.
     """
-    import trio  # noqa: PLC0415 - most commands do without it
+    import trio
 
     number = _number_of(sys.stdout)
     if number is None:
@@ -181,8 +181,8 @@ def _is_utf(stream: TextIO) -> bool:
 
 def open_console(stream: TextIO | None) -> "Console":
     """A rich console on a stream."""
-    from rich.console import Console, ConsoleOptions, RenderableType  # noqa: PLC0415 - only for who draws
-    from rich.segment import Segment  # noqa: PLC0415
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class PlainConsole(Console):
         def render(
@@ -202,7 +202,7 @@ def _harmless(line: object) -> str:
     text = str(line)
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    from trioeval.text_safety import escaped  # noqa: PLC0415 - most of what is printed is plain
+    from trioeval.text_safety import escaped
 
     return escaped(text)
 

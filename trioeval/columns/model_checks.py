@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: these checks belong to this package, which the other only uses.
 """Checks that the providers of columns can do what the columns need, before the first call. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence

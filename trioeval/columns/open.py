@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, ExitStack
 import attrs
 import trio
 
-from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import HELPS, DatasetFolder, Header, chosen_format, open_folder
 from trioeval.columns.files.open import check_unused
 from trioeval.columns.fingerprints import fingerprint, producer_digests, surroundings_mark
@@ -41,9 +40,10 @@ from trioeval.columns.model import (
     ValidationColumn,
     folder_of,
 )
+from trioeval.columns.options import DatasetOptions
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, ProducerSetup, Rows
+from trioeval.columns.spec import DatasetSpec, ProducerSetup
 from trioeval.columns.types import column_types, producers_of, written_columns
 from trioeval.errors import DatasetError, Problem, SuiteError
 from trioeval.evaluation.outcomes import TaskEnd
@@ -68,22 +68,6 @@ _RECONCILE = (
 def dataset_row(row: int) -> str:
     """Return the key of a row of a dataset in the journal: its number, which never changes."""
     return f"{row:032x}"
-
-
-@attrs.frozen(kw_only=True)
-class DatasetOptions:
-    """The observers of all datasets of a run, and the options of their execution."""
-
-    on_result: Callable[[DatasetResult, Rows], None]
-    """Called once with each result, and with the numbered rows if they are in memory."""
-    on_event: Callable[[str | None, DatasetEvent], None] | None = None
-    """Called with each event and the id of its task."""
-    reconcile: bool = False
-    """True if a resumed run may have another configuration than the first execution."""
-    in_memory: bool = False
-    """True if rows are only kept in memory and no files are written."""
-    preview: int | None = None
-    """The maximum number of rows of a preview."""
 
 
 @attrs.frozen(eq=False, kw_only=True)

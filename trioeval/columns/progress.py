@@ -36,10 +36,8 @@ from trioeval.columns.files import GroupFile
 from trioeval.columns.graph import FINISH, PREPARE, MakeJob
 from trioeval.columns.groups import OpenGroup, OpenGroups
 from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
+from trioeval.columns.lanes import CODE, LOCAL, OWN_LANES
 from trioeval.columns.makers.base import (
-    CODE,
-    LOCAL,
-    OWN_LANES,
     CellError,
     CellOrder,
     GroupOrder,

@@ -22,9 +22,8 @@ from trioeval.columns.finish import GroupStages, Output
 from trioeval.columns.graph import PREPARE, Producer
 from trioeval.columns.groups import OpenGroup
 from trioeval.columns.journal import DatasetJournal, MadeRecord
+from trioeval.columns.lanes import LOCAL, OWN_LANES
 from trioeval.columns.makers.base import (
-    LOCAL,
-    OWN_LANES,
     CellError,
     CellMaker,
     CellOrder,

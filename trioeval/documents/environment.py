@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from dotenv.parser import parse_stream
 
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake
@@ -33,6 +32,8 @@ def read_env_file(path: Path, source: str = "--env-file") -> Mapping[str, str]:
     Raises:
         UsageError: It cannot be read, or has invalid lines; their numbers are reported, not their contents.
     """
+    from dotenv.parser import parse_stream
+
     try:
         with path.open(encoding="utf-8-sig") as file:
             bindings = list(parse_stream(file))

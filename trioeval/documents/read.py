@@ -17,7 +17,6 @@ import yaml
 from trioeval.documents.mistakes import Mistake, MistakenError, Place
 from trioeval.documents.plain import check_plain, is_too_deep
 from trioeval.documents.positions import LineIndex, SpotTree
-from trioeval.documents.toml import read_toml, toml_spots
 from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
 from trioeval.grading import quote
 from trioeval.text import read_integer
@@ -234,6 +233,8 @@ def _character(text: str, place: Place) -> str:
 
 
 def _read_toml(text: str) -> Document:
+    from trioeval.documents.toml import read_toml, toml_spots
+
     return _document(read_toml(text), text, toml_spots, repeated=False, odd=True)
 
 

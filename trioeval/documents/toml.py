@@ -1,4 +1,3 @@
-# Separate from `documents.read`: one module a format of documents.
 """The positions of all values in a TOML text.
 
 The standard parser records no positions. This scanner walks a text that the parser has accepted and that is

@@ -1,10 +1,13 @@
 """Commands that run in the workspace of an agent: those of assertions, and those that a model calls."""
 
+from __future__ import annotations
+
 import errno
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -14,10 +17,12 @@ from trioeval.errors import GradingError
 from trioeval.executables import start_failure
 from trioeval.grading.services import MAX_PROCESSES, CommandEnd
 from trioeval.providers.programs.entries import find_secrets
-from trioeval.providers.programs.exec import OutputTail, read_stream
-from trioeval.providers.programs.processes import GRACE, describe_end, start_tree
+from trioeval.providers.programs.processes import GRACE
 from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 from trioeval.text import quote
+
+if TYPE_CHECKING:
+    from trioeval.providers.programs.exec import OutputTail
 
 _DRAIN_SECONDS = 1.0
 """Seconds for reading the rest of a command's output after all of its processes have ended."""
@@ -72,6 +77,9 @@ class SuiteCommands:
         Raises:
             GradingError: It cannot be started, for a reason outside of the workspace.
         """
+        from trioeval.providers.programs.exec import OutputTail
+        from trioeval.providers.programs.processes import describe_end
+
         if not self.trust.trusted:
             await trio.lowlevel.checkpoint()
             raise GradingError(self.trust.code_refusal(quote(command[0])).message)
@@ -132,6 +140,9 @@ async def run_command(
         OSError: It cannot be started.
         ValueError: An argument holds a NUL character.
     """
+    from trioeval.providers.programs.exec import read_stream
+    from trioeval.providers.programs.processes import start_tree
+
     code: int | None = None
     started = await start_tree(
         command,

@@ -530,7 +530,7 @@ class AssertionGrader:
     def _options(self, place: int, schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
         if schema is None:
             return {}
-        from trioeval.providers.abilities import schema_options  # noqa: PLC0415 - most suites have no judges
+        from trioeval.providers.abilities import schema_options
 
         return schema_options(self.row.run.reply_source.providers[place].spec.settings, schema)
 

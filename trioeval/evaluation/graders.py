@@ -412,7 +412,7 @@ def find_graders(
 
 def _unable(spec: ProviderSpec, path: str, wish: RequiredJudge) -> Sequence[Problem]:
     """Return the problems of a provider that is not able to judge in a role."""
-    from trioeval.providers.abilities import abilities, may_search  # noqa: PLC0415 - most suites have no judges
+    from trioeval.providers.abilities import abilities, may_search
 
     able = abilities(spec.settings)
     if wish.role not in able:

@@ -5,9 +5,11 @@ it fails, so does the row. One that runs afterwards adds to an existing result: 
 logged and the result stays as it is.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import cattrs
@@ -15,13 +17,15 @@ import cattrs
 from trioeval.documents.mistakes import MistakenError
 from trioeval.errors import InputError, ScriptError
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.scripts import Scripts
 from trioeval.grading import Verdict
 from trioeval.providers import Reply
 from trioeval.suite.expand import Step
 from trioeval.suite.extensions import Event, Extension
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import plain_prompt, plain_suite, plain_test
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.scripts import Scripts
 
 _STORE = b"storeOutputAs"
 _OF_RECORDS = (

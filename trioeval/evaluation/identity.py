@@ -66,7 +66,7 @@ def _is_simple(value: Any) -> bool:
 
 def _quick_text(value: dict[str, Any]) -> str | None:
     """Return the same text as `_encode` for simple data, faster; None where orjson differs."""
-    import orjson  # noqa: PLC0415 - 20 ms that most commands do not need
+    import orjson
 
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

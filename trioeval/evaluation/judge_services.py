@@ -1,34 +1,34 @@
 """Services that judges use outside of models and this process: code workers, commands, web servers."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError, ProviderError, ScriptError
-from trioeval.evaluation.commands import SuiteCommands
 from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
 from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
-from trioeval.grading.kinds.scripts import NAMES
 from trioeval.grading.services import Commands
 from trioeval.providers import Reply
-from trioeval.providers.http.replies import NOT_JSON, read_json
 from trioeval.providers.http.wire import HttpClient, HttpRequest, TlsSettings
-from trioeval.providers.programs.workers import Encoded
-from trioeval.scripting.javascript import assertion_script
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 from trioeval.suite.plain import plain_test
 from trioeval.suite.sources.tests import RUBY
 from trioeval.suite.sources.values import JAVASCRIPT
 from trioeval.usage import Usage, tokens_json
+
+if TYPE_CHECKING:
+    from trioeval.providers.programs.workers import Encoded
 
 # The user's code that judges the output of one row, run in worker processes with limits.
 #
@@ -72,6 +72,9 @@ class UserCode:
 
     async def javascript(self, code: str, output: Any) -> Any:
         """Return the result of JavaScript; see `python`. A checkpoint."""
+        from trioeval.grading.kinds.scripts import NAMES
+        from trioeval.scripting.javascript import assertion_script
+
         script = assertion_script(code, NAMES)
         arguments = [output, self._context()]
         return await self._within_limits(self._scripts.javascript(script, arguments, self._limit))
@@ -100,6 +103,8 @@ class UserCode:
             GradingError: It timed out or used too much memory, or is JavaScript and failed.
             ScriptError: It failed.
         """
+        from trioeval.grading.kinds.scripts import NAMES
+
         arguments = [output, with_more(self._context(), context or {})]
         suffix = file.suffix.lower()
         if suffix in JAVASCRIPT:
@@ -134,6 +139,8 @@ def row_context(
         provider: The provider's entry.
         latency_ms: The latency of the call.
     """
+    from trioeval.providers.programs.workers import Encoded
+
     sent = reply.output if reply.raw is None else reply.raw
     metadata = dict(reply.metadata)
     response = {
@@ -167,6 +174,8 @@ def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
         >>> with_more(Encoded.of({"prompt": "p"}), {"config": {"n": 1}}).json
         b'{"prompt": "p","config": {"n": 1}}'
     """
+    from trioeval.providers.programs.workers import Encoded
+
     if not more:
         return row
     return Encoded(b"%b,%b" % (row.json[:-1], _json_text(more).encode()[1:]))
@@ -216,7 +225,7 @@ async def open_webhooks(
     tls: TlsSettings | None = None,
     *,
     hosts: frozenset[str] | None = None,
-) -> AsyncGenerator["Webhooks"]:
+) -> AsyncGenerator[Webhooks]:
     """Open a webhook client for the duration of the block.
 
     Args:
@@ -245,6 +254,8 @@ class Webhooks:
         Raises:
             GradingError: The reply is an error status or not JSON, or did not arrive in time or at all.
         """
+        from trioeval.providers.http.replies import NOT_JSON, read_json
+
         client = await self._opened()
         body = json.dumps(json_data(data)).encode()
         with trio.move_on_after(self._limit):
@@ -268,7 +279,7 @@ class Webhooks:
     async def _opened(self) -> HttpClient:
         async with self._opening:
             if self._client is None:
-                from trioeval.providers.http.client import open_http  # noqa: PLC0415 - costs more than a small run
+                from trioeval.providers.http.client import open_http
 
                 opening = open_http(self._tls, max_reply_bytes=LARGEST, hosts=self._hosts)
                 self._client = await self._stack.enter_async_context(opening)
@@ -321,6 +332,8 @@ async def open_judge_services(
         tls: TLS settings; None uses the defaults.
         hosts: The only hosts that requests may go to; None allows all.
     """
+    from trioeval.evaluation.commands import SuiteCommands
+
     environ = context.environ
     workers = _number(context.variable("PYTHON_WORKERS")) or min(
         max(os.cpu_count() or 1, 2), WORKERS

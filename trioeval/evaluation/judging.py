@@ -6,10 +6,12 @@ before anything else is awaited, so neither the order in which judges reply nor 
 cut off changes a known verdict.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -52,16 +54,17 @@ from trioeval.grading.grade import (
     with_named_sets,
 )
 from trioeval.grading.kind import ComparisonJudge, ExternalJudge, SlowError, finding_of
-from trioeval.grading.kinds.scripts import failed
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import split_type
 from trioeval.grading.services import ExternalServices
 from trioeval.kernel.calls import worth_salvaging
 from trioeval.kernel.workers import cancellation_of
 from trioeval.providers import Reply
-from trioeval.providers.programs.workers import Encoded
 from trioeval.suite.expand import Expansion, Step
 from trioeval.text import Computed
+
+if TYPE_CHECKING:
+    from trioeval.providers.programs.workers import Encoded
 
 WIDTH = 3
 """Default maximum number of concurrent assertions of a row that call external services."""
@@ -250,6 +253,8 @@ class Judging:
             self._take(place, assertion, attrs.evolve(verdict, metadata=metadata))
 
     async def _verdict(self, assertion: Assertion, consulted: AssertionServices) -> Verdict:
+        from trioeval.grading.kinds.scripts import failed
+
         bench, subject = self.context, self.context.subject
         ready = rendered(assertion, bench.render, bench.kinds)
         if not computes(ready):

@@ -15,7 +15,6 @@ import attrs
 
 from trioeval.errors import LimitError, Problem
 from trioeval.grading import quote
-from trioeval.limits.backend import requirements_of
 from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
 from trioeval.providers.metering import most_money
@@ -208,6 +207,8 @@ def impossible_calls(
     settings = suite.limits
     if settings is None or settings.backend != "memory" or not lane_limits:
         return
+    from trioeval.limits.backend import requirements_of
+
     limits = known_limits(settings) or {}
     meter = meter_of(suite, [spec.metering for spec in specs], lanes, lane_limits)
     for place, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):

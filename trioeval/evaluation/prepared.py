@@ -1,7 +1,9 @@
 """A suite that is ready to run, and its tasks."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -17,9 +19,11 @@ from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.programs.entries import AGENT_RUNS
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
-from trioeval.suite.extensions import Extension
-from trioeval.suite.model import Suite
+from trioeval.suite.model import Suite, TaskType
 from trioeval.templates import Templates
+
+if TYPE_CHECKING:
+    from trioeval.suite.extensions import Extension
 
 
 @attrs.frozen(kw_only=True)
@@ -59,15 +63,19 @@ class PreparedSuite:
     """Called for its rows, and at its end."""
     warnings: tuple[Problem, ...] = ()
     """Problems that are not errors."""
-    tasks: tuple["PreparedTask", ...] = ()
+    tasks: tuple[PreparedTask, ...] = ()
     """Its tasks, if it has several; all steps belong to them then."""
     opened: object = attrs.field(default=None, repr=False)
     """Files that a task type has opened before the run, in that type's own format; None without any."""
 
     @property
-    def parts(self) -> tuple["PreparedTask", ...]:
+    def parts(self) -> tuple[PreparedTask, ...]:
         """Its tasks; a suite without them is one unnamed task."""
         return self.tasks or (PreparedTask(prepared=self),)
+
+    def has_tasks(self, task_type: TaskType) -> bool:
+        """Return whether one of its tasks has a type."""
+        return any(part.prepared.suite.settings.type == task_type for part in self.parts)
 
     @property
     def size(self) -> int:

@@ -26,7 +26,6 @@ from trioeval.evaluation.scripts import LIMIT, Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
 from trioeval.grading import output_text
 from trioeval.providers import Reply
-from trioeval.providers.generic.reply import plain
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import Prompt, PromptFunction
 from trioeval.suite.sources.values import JAVASCRIPT, VARIABLE_NAMES, load_file_value
@@ -66,6 +65,8 @@ async def render_function(
     Raises:
         ScriptError: It failed, timed out, or returned something that cannot be a prompt.
     """
+    from trioeval.providers.generic.reply import plain
+
     if prompt.function is None:
         msg = "render_function was called for a prompt without a function; please report this"
         raise RuntimeError(msg)

@@ -9,13 +9,10 @@ import attrs
 from trioeval.documents.files import FileContext
 from trioeval.documents.trust import Trust
 from trioeval.errors import Problem, SuiteError
-from trioeval.evaluation.reach import refusals
 from trioeval.grading import quote
 from trioeval.providers import Provider, ProviderSpec, resolve
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
 from trioeval.providers.config import EntryContext, Reader, is_integer, to_snake
-from trioeval.providers.local.replay import read_for_all
-from trioeval.providers.programs.entries import DEFAULT_MAX_OUTPUT, read_agent_command
 from trioeval.providers.resolve import CODE
 from trioeval.providers.secrets import hide_in
 from trioeval.suite.expand import Expansion
@@ -59,8 +56,11 @@ class Resolver:
             withheld=trust.withheld(environ, own),
             runs_code=trust.code == "run",
         )
-        if not trust.trusted and (refused := [*refusals(spec, self.context, own)]):
-            raise SuiteError(refused)
+        if not trust.trusted:
+            from trioeval.evaluation.reach import refusals
+
+            if refused := [*refusals(spec, self.context, own)]:
+                raise SuiteError(refused)
         return spec
 
     def own_names(self, entry: ProviderEntry) -> frozenset[str]:
@@ -70,6 +70,8 @@ class Resolver:
     @property
     def _readers(self) -> Mapping[str, Reader]:
         """Replacements for the default readers of entries, by prefix."""
+        from trioeval.providers.programs.entries import read_agent_command
+
         if not self.context.trust.trusted:
             return dict.fromkeys(CODE, _refuse)
         return {"exec": read_agent_command} if self.suite.settings.type == "agent" else {}
@@ -134,6 +136,8 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
     Raises:
         SuiteError: The file cannot be read, or is invalid.
     """
+    from trioeval.providers.local.replay import read_for_all
+
     names = [entry.label or entry.id for entry in entries]
     return [
         ProviderSpec(
@@ -154,6 +158,8 @@ def recorded_names(file: Path) -> frozenset[str]:
     Raises:
         SuiteError: The file cannot be read, or is invalid.
     """
+    from trioeval.providers.local.replay import read_for_all
+
     (settings,) = read_for_all(file, [""])
     return frozenset(take.provider for take in settings.recordings if take.provider is not None)
 
@@ -181,6 +187,8 @@ def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
 
 def _most_bytes(entry: ProviderEntry) -> int:
     """Return the maximum size of a recorded reply, as the recorded provider limits it."""
+    from trioeval.providers.programs.entries import DEFAULT_MAX_OUTPUT
+
     is_program = entry.id.startswith("exec:")
     return reply_bound(entry.config, DEFAULT_MAX_OUTPUT if is_program else MOST_BYTES)
 

@@ -12,8 +12,6 @@ from trioeval.documents.files import FileContext
 from trioeval.documents.trust import LEAVE_OUT
 from trioeval.errors import Problem
 from trioeval.providers import ProviderSpec
-from trioeval.providers.generic.urls import fixed_host
-from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import Endpoint, is_own_machine
 
 _CODE = "is code, and an untrusted suite runs none"
@@ -36,9 +34,12 @@ class SentKey:
 
 def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
     """Return the hosts that a provider calls; None for one that is decided per call."""
-    if isinstance(spec.settings, AdapterSettings):
-        host = spec.settings.adapter.endpoint.host
-        return (host.lower(),) if host else ()
+    if (endpoint := spec.settings.endpoint) is not None:
+        return (endpoint.host.lower(),) if endpoint.host else ()
+    if not spec.settings.urls:
+        return ()
+    from trioeval.providers.generic.urls import fixed_host
+
     return tuple(map(fixed_host, spec.settings.urls))
 
 
@@ -50,12 +51,10 @@ def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
         own: Names of variables that the suite sets itself: those are not secrets of the machine.
     """
     hosts = [host for host in hosts_of(spec) if host is not None]
-    endpoint = (
-        spec.settings.adapter.endpoint if isinstance(spec.settings, AdapterSettings) else None
-    )
+    endpoint = spec.settings.endpoint
     if not hosts:
         return
-    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - a suite of echoes loads no vendor
+    from trioeval.providers.vendor_hosts import vendor_of
 
     named = (*spec.named_variables, *spec.settings.named_variables)
     read = () if endpoint is None else endpoint.sent_variables
@@ -109,9 +108,8 @@ def refusals(spec: ProviderSpec, context: FileContext, own: Collection[str]) -> 
     if None in hosts_of(spec):
         message = "the host of a provider of an untrusted suite must not be a template"
         yield Problem(".id", message, "write the host as it is, for example https://api.example/")
-    if not isinstance(settings, AdapterSettings):
+    if (endpoint := settings.endpoint) is None:
         return  # names in templates were checked when these were rendered
-    endpoint = settings.adapter.endpoint
     free = {*own, *context.trust.allow_env}
     safe = {sent.variable for sent in sent_keys(spec, own) if sent.is_safe}
     is_open = endpoint.base_url.startswith("http:") and not endpoint.url_variable
@@ -143,9 +141,9 @@ def foreign_judges(
 
 
 def _is_vendors(spec: ProviderSpec, host: str) -> bool:
-    from trioeval.providers.vendor_hosts import vendor_of  # noqa: PLC0415 - see above
+    from trioeval.providers.vendor_hosts import vendor_of
 
-    if not isinstance(spec.settings, AdapterSettings):
+    if (endpoint := spec.settings.endpoint) is None:
         return False
-    vendors = map(vendor_of, spec.settings.adapter.endpoint.service.key_variables)
+    vendors = map(vendor_of, endpoint.service.key_variables)
     return any(vendor is not None and vendor.owns(host) for vendor in vendors)

@@ -1,4 +1,3 @@
-# Separate from `run.open_task`: it belongs to this package, which the other only uses.
 """A resumed task: only rows without a result are run.
 
 The plan of the task does not change. The kernel gets a plan without gaps, though: the remaining jobs with

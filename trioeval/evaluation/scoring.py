@@ -19,7 +19,6 @@ from trioeval.evaluation.scripts import Scripts, limit_error
 from trioeval.grading import JudgeUsage, Verdict, quote
 from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
-from trioeval.scripting.javascript import Script
 from trioeval.suite.plain import plain_data
 from trioeval.suite.test_form import read_scoring
 from trioeval.usage import Usage
@@ -83,6 +82,8 @@ class Scoring:
         Raises:
             GradingError: It timed out, or used too much memory.
         """
+        from trioeval.scripting.javascript import Script
+
         context = {
             "threshold": threshold,
             "componentResults": [_plain(part) for part in components(verdict.parts)],

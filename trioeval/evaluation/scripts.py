@@ -4,6 +4,8 @@ Processes that call functions are reused for the next call, and are ended when a
 out; so each function has its own pool of processes, created for its first call.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import subprocess
@@ -11,7 +13,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -22,29 +24,13 @@ from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.executables import start_failure
 from trioeval.providers.config import show
-from trioeval.providers.generic.reply import (
-    ReplyQuery,
-    TransformInput,
-    apply_query,
-    engine_workers,
-    query_workers,
-)
-from trioeval.providers.programs import worker
-from trioeval.providers.programs.exec import OutputTail, last_line, read_stream, to_text
-from trioeval.providers.programs.processes import describe_end, start_tree
-from trioeval.providers.programs.workers import (
-    Encoded,
-    OutOfMemoryError,
-    Workers,
-    WorkerSpec,
-    open_workers,
-)
-from trioeval.scripting import MOST_WORKERS
-from trioeval.scripting.evaluator import program as evaluator
-from trioeval.scripting.javascript import Script
 from trioeval.suite.sources.prompts import read_text
-from trioeval.suite.sources.tests import RUBY, ruby_command
 from trioeval.text import quote
+
+if TYPE_CHECKING:
+    from trioeval.providers.generic.reply import ReplyQuery, TransformInput
+    from trioeval.providers.programs.workers import Encoded, Workers
+    from trioeval.scripting.javascript import Script
 
 # A program of the user's that is run once, for its output.
 
@@ -79,6 +65,9 @@ async def run_program(
     Raises:
         ScriptError: It cannot be started, fails, prints too much, or times out.
     """
+    from trioeval.providers.programs.exec import OutputTail, last_line, read_stream
+    from trioeval.providers.programs.processes import describe_end, start_tree
+
     output, errors = bytearray(), OutputTail()
     code: int | None = None
     run = trio.CancelScope(relative_deadline=limit)
@@ -119,10 +108,12 @@ async def run_program(
     return ProgramOutput(bytes(output), errors.text)
 
 
-RUBY_WORKER = Path(worker.__file__).with_suffix(".rb")
+_PACKAGE = Path(__file__).parents[1]
+
+RUBY_WORKER = _PACKAGE / "providers/programs/worker.rb"
 """The worker that is written in Ruby; it also contains the functions for code without a file."""
 
-_EVALUATOR = Path(evaluator.__file__)
+_EVALUATOR = _PACKAGE / "scripting/evaluator/program.py"
 
 LIMIT = 60.0
 """Default timeout of a call in seconds."""
@@ -151,7 +142,7 @@ async def open_scripts(
     workers: int | None = None,
     memory_mb: int = 0,
     trust: Trust = TRUSTED,
-) -> AsyncGenerator["Scripts"]:
+) -> AsyncGenerator[Scripts]:
     """Open a runner for the code of one suite, for the duration of the block.
 
     Args:
@@ -162,6 +153,8 @@ async def open_scripts(
         memory_mb: Memory limit of each of them in mebibytes; 0 for none.
         trust: The permissions of the suite; code of an untrusted suite does not run.
     """
+    from trioeval.scripting import MOST_WORKERS
+
     context = FileContext(directory=directory, environ=environ, trust=trust)
     setting = context.variable("PYTHON_WORKERS")
     if workers is None:
@@ -190,6 +183,8 @@ class Scripts:
 
     def workers_of(self, requested: int | None) -> int:
         """Return the number of processes of a function: `requested`, the environment's, or one per CPU."""
+        from trioeval.scripting import MOST_WORKERS
+
         if requested is None:
             requested = self._workers if self._is_configured else os.cpu_count() or 1
         return min(max(requested, 1), MOST_WORKERS)
@@ -295,6 +290,9 @@ class Scripts:
         Raises:
             TransformError: It finds nothing, fails, or exceeds its limits.
         """
+        from trioeval.providers.generic.reply import apply_query, query_workers
+        from trioeval.providers.programs.workers import open_workers
+
         if query.is_quick(size):
             return query.apply(answer)
         if self._queries is None:
@@ -320,6 +318,9 @@ class Scripts:
         Raises:
             ScriptError: It failed, or timed out.
         """
+        from trioeval.providers.generic.reply import engine_workers
+        from trioeval.providers.programs.workers import Encoded, open_workers
+
         self._check(name or show(script.code))
         if self._engine is None:
             spec = engine_workers(self._context.directory, self._context.environ)
@@ -367,6 +368,8 @@ class Scripts:
         Raises:
             ScriptError: It failed, timed out, or wrote only to its standard error.
         """
+        from trioeval.providers.programs.exec import last_line, to_text
+
         words = shlex.split(command)
         self._check(show(command))
         context = self._context
@@ -398,6 +401,8 @@ class Scripts:
         return printed.output.decode("utf-8", "replace").removesuffix("\n")
 
     def _module(self, file: Path, function: str | None, names: tuple[str, ...]) -> Script:
+        from trioeval.scripting.javascript import Script
+
         script = self._modules.get((file, function))
         if script is None:
             try:
@@ -426,6 +431,9 @@ class Scripts:
         return await _call_worker(pool, arguments, limit)
 
     async def _pool(self, file: Path, function: str, name: str, workers: int) -> Workers:
+        from trioeval.providers.programs.workers import WorkerSpec, open_workers
+        from trioeval.suite.sources.tests import RUBY, ruby_command
+
         self._check(name)
         pool = self._pools.get((file, function, workers))
         if pool is None:
@@ -451,6 +459,8 @@ class Scripts:
 async def _call_worker(
     workers: Workers, arguments: Sequence[Any], limit: float, *, continues: bool = False
 ) -> Any:
+    from trioeval.providers.programs.workers import OutOfMemoryError
+
     try:
         return await workers.call(arguments, limit, continues=continues)
     except ProviderError as error:

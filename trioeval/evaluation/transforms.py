@@ -12,9 +12,11 @@ Code runs in other processes, and so do expensive queries. Cheap queries, and me
 (`output.answer.text`), which are JavaScript as well, are evaluated in this process.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
@@ -23,21 +25,13 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.errors import ScriptError
 from trioeval.evaluation.scripts import LIMIT, Scripts
 from trioeval.grading import output_text, quote
-from trioeval.providers.generic.reply import (
-    NOTHING,
-    MemberPath,
-    ReplyQuery,
-    Transform,
-    TransformError,
-    TransformInput,
-    plain,
-    read_transform,
-)
-from trioeval.scripting.javascript import Script, transform_script
-from trioeval.suite.sources.code import FUNCTION, PYTHON, checked_python, checked_script, code_file
 from trioeval.suite.sources.output_paths import is_query, names_members
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import parse_json
+
+if TYPE_CHECKING:
+    from trioeval.providers.generic.reply import MemberPath, ReplyQuery, Transform, TransformInput
+    from trioeval.scripting.javascript import Script
 
 NAMES = ("output", "context")
 """The names in the code: the output, and `{"vars", "prompt", "metadata"}`."""
@@ -58,7 +52,7 @@ class PythonFunction:
     name: str
 
 
-OutputTransform: TypeAlias = ReplyQuery | MemberPath | PythonCode | PythonFunction | Script
+OutputTransform: TypeAlias = "ReplyQuery | MemberPath | PythonCode | PythonFunction | Script"
 """A query applies to the output, or to the JSON that its text contains; a member path to the output."""
 
 
@@ -72,6 +66,15 @@ def read_output_transform(text: str, context: FileContext) -> OutputTransform:
     Raises:
         MistakenError: It is invalid, names no existing file, or needs an engine that is not installed.
     """
+    from trioeval.scripting.javascript import Script, transform_script
+    from trioeval.suite.sources.code import (
+        FUNCTION,
+        PYTHON,
+        checked_python,
+        checked_script,
+        code_file,
+    )
+
     code = text.strip()
     if not code:
         raise MistakenError(Mistake("a transform must not be empty", "remove the key"))
@@ -109,6 +112,15 @@ async def apply_transform(
     Raises:
         ScriptError: It fails, or returns nothing.
     """
+    from trioeval.providers.generic.reply import (
+        NOTHING,
+        MemberPath,
+        ReplyQuery,
+        TransformError,
+        plain,
+    )
+    from trioeval.scripting.javascript import Script
+
     try:
         match transform:
             case ReplyQuery():
@@ -138,6 +150,8 @@ async def apply_transform(
 
 
 def _members(code: str) -> MemberPath:
+    from trioeval.providers.generic.reply import MemberPath
+
     path = _read(f"json{code.removeprefix('output')}", code)
     if not isinstance(path, MemberPath):
         raise _misread(code)
@@ -145,6 +159,8 @@ def _members(code: str) -> MemberPath:
 
 
 def _query(code: str) -> ReplyQuery:
+    from trioeval.providers.generic.reply import ReplyQuery
+
     query = _read(code, code)
     if not isinstance(query, ReplyQuery):
         raise _misread(code)
@@ -152,6 +168,8 @@ def _query(code: str) -> ReplyQuery:
 
 
 def _read(path: str, code: str) -> Transform | Script:
+    from trioeval.providers.generic.reply import read_transform
+
     found = read_transform(path)
     if isinstance(found, str):
         raise MistakenError(Mistake(f"{_one_line(code)} {found}"))
@@ -163,6 +181,8 @@ def _misread(code: str) -> Exception:
 
 
 def _parsed(output: Any) -> Any:
+    from trioeval.providers.generic.reply import NOTHING
+
     if not isinstance(output, str):
         return output
     try:
@@ -172,6 +192,8 @@ def _parsed(output: Any) -> Any:
 
 
 def _answer(data: Any, output: Any) -> TransformInput:
+    from trioeval.providers.generic.reply import TransformInput
+
     return TransformInput(json=data, text=output_text(output), context={})
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import attrs
 
-from trioeval.grading.judges import KINDS as JUDGES
 from trioeval.grading.kind import Kind, Role
 from trioeval.grading.model import Assertion
-from trioeval.grading.registry import split_type
+from trioeval.grading.registry import JUDGED_BY_MODELS, KINDS, split_type
 from trioeval.text import Computed
 
 _QUESTIONS: Mapping[str, int] = {"answer-relevance": 3, "context-faithfulness": 2, "g-eval": 2}
@@ -50,12 +49,12 @@ def judge_calls(
 
     Example:
         >>> rubric = Assertion(type="llm-rubric", value="is kind", config={"repeat": 3})
-        >>> list(judge_calls(rubric, JUDGES["llm-rubric"]))
+        >>> list(judge_calls(rubric, KINDS["llm-rubric"]))
         [('text', Count(usual=3, most=6))]
     """
     name, _ = split_type(assertion.type)
     value = assertion.value
-    known = kind is JUDGES.get(name)
+    known = name in JUDGED_BY_MODELS and kind is KINDS[name]
     is_bounded = known and name not in _OPEN and not isinstance(value, Computed)
     for role in sorted(kind.roles):
         usual = _times(assertion) * _calls_of_one(name, role, value) if known else 1

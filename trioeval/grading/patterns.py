@@ -74,7 +74,7 @@ def compile_javascript(pattern: str) -> Pattern:
         >>> compile_javascript("c$").search("abc\n") is None
         True
     """
-    import regex  # noqa: PLC0415 - takes its time, and few suites need it
+    import regex
 
     if len(pattern) > LONGEST:
         msg = f"it is longer than {LONGEST:,} characters"

@@ -3,41 +3,79 @@
 Users add types by passing another mapping: a global registry does not exist.
 """
 
-from trioeval.grading.judges import KINDS as JUDGES
-from trioeval.grading.kind import Kinds
-from trioeval.grading.kinds.commands import KINDS as COMMAND_KINDS
-from trioeval.grading.kinds.compare import KINDS as COMPARE_KINDS
-from trioeval.grading.kinds.files import KINDS as FILE_KINDS
-from trioeval.grading.kinds.html import KINDS as HTML_KINDS
-from trioeval.grading.kinds.json import KINDS as JSON_KINDS
-from trioeval.grading.kinds.measures import KINDS as MEASURES
-from trioeval.grading.kinds.scripts import KINDS as SCRIPT_KINDS
-from trioeval.grading.kinds.similarity import KINDS as SIMILARITY_KINDS
-from trioeval.grading.kinds.sql import KINDS as SQL_KINDS
-from trioeval.grading.kinds.text import KINDS as TEXT_KINDS
-from trioeval.grading.kinds.tools import KINDS as TOOL_KINDS
-from trioeval.grading.kinds.traces import KINDS as TRACE_KINDS
-from trioeval.grading.kinds.trajectory import KINDS as TRAJECTORY_KINDS
-from trioeval.grading.kinds.xml import KINDS as XML_KINDS
+import importlib
+from collections.abc import Iterator, Mapping
 
-KINDS: Kinds = {
-    **COMMAND_KINDS,
-    **COMPARE_KINDS,
-    **FILE_KINDS,
-    **JUDGES,
-    **MEASURES,
-    **SCRIPT_KINDS,
-    **SIMILARITY_KINDS,
-    **HTML_KINDS,
-    **JSON_KINDS,
-    **SQL_KINDS,
-    **TEXT_KINDS,
-    **XML_KINDS,
-    **TOOL_KINDS,
-    **TRACE_KINDS,
-    **TRAJECTORY_KINDS,
+from trioeval.grading.kind import Kind, Kinds
+
+_MODULES = {
+    "kinds.commands": "command webhook",
+    "kinds.compare": "max-score",
+    "kinds.files": "agent-done file-contains file-exists file-json",
+    "kinds.html": "contains-html is-html",
+    "kinds.json": "contains-json is-json",
+    "kinds.measures": "cost finish-reason guardrails latency perplexity perplexity-score",
+    "kinds.scripts": "javascript python ruby",
+    "kinds.similarity": "bleu gleu meteor rouge-n",
+    "kinds.sql": "contains-sql is-sql",
+    "kinds.text": (
+        "contains contains-all contains-any equals icontains icontains-all icontains-any is-refusal"
+        " levenshtein regex starts-with word-count"
+    ),
+    "kinds.tools": (
+        "is-valid-function-call is-valid-openai-function-call is-valid-openai-tools-call skill-used"
+        " tool-call-f1"
+    ),
+    "kinds.traces": "trace-error-spans trace-span-count trace-span-duration",
+    "kinds.trajectory": (
+        "trajectory:step-count trajectory:tool-args-match trajectory:tool-sequence"
+        " trajectory:tool-used"
+    ),
+    "kinds.xml": "contains-xml is-xml",
+    "judges.conversation": "conversation-relevance trajectory:goal-success",
+    "judges.facts": "answer-relevance factuality model-graded-closedqa model-graded-factuality",
+    "judges.moderate": "classifier moderation",
+    "judges.rag": "context-faithfulness context-recall context-relevance",
+    "judges.rubric": "agent-rubric g-eval llm-rubric search-rubric",
+    "judges.shapes": "select-best",
+    "judges.similar": "similar similar:cosine similar:dot similar:euclidean",
 }
+"""The names that `KINDS` of each module has; the tests compare them."""
+
+
+class _BuiltInKinds(Mapping[str, Kind]):
+    """The built-in types; the module of each is imported on its first use."""
+
+    def __init__(self) -> None:
+        self._modules = {name: home for home, names in _MODULES.items() for name in names.split()}
+        self._found: dict[str, Kind] = {}
+
+    def __getitem__(self, name: str) -> Kind:
+        if name not in self._found:
+            module = importlib.import_module(f"trioeval.grading.{self._modules[name]}")
+            self._found.update(module.KINDS)
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+KINDS: Kinds = _BuiltInKinds()
 """The base types."""
+
+COMMAND, WEBHOOK = "command", "webhook"
+"""The names of the types that run a command, and that call a server whose URL may contain a credential."""
+
+JUDGED_BY_MODELS: frozenset[str] = frozenset(
+    name for home, names in _MODULES.items() if home.startswith("judges.") for name in names.split()
+)
+"""The names of the types that ask a model."""
 
 ASSERTION_TYPES: frozenset[str] = frozenset(KINDS)
 """The names of the base types; most also exist with the prefix `not-`."""

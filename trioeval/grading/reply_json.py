@@ -71,7 +71,7 @@ def _json_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
 
 def _loose_at(text: str, at: int) -> tuple[Mapping[str, Any], int] | None:
     """Read an object as a mapping of YAML in braces."""
-    from trioeval.grading.flow_yaml import read_yaml  # noqa: PLC0415 - most replies are JSON
+    from trioeval.grading.flow_yaml import read_yaml
 
     if not _BEGINS.match(text, at) or (end := _end_of(text, at)) is None:
         return None

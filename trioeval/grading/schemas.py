@@ -347,7 +347,7 @@ def _path(steps: Any) -> str:
 # Many rows are judged with the same few schemas.
 @lru_cache(_KEPT)
 def _validator(schema_text: str, strict: bool) -> CompiledSchema:  # noqa: FBT001 - a cache key
-    import jsonschema_rs  # noqa: PLC0415 - only suites with schemas need it
+    import jsonschema_rs
 
     schema = json.loads(schema_text)
     walk = _SchemaWalk(schema, strict=strict)

@@ -24,7 +24,7 @@ from trioeval.text import json_text
 @functools.cache
 def own_prompt(name: str) -> str:
     """Return the template of a prompt: a list of messages as JSON."""
-    import tomllib  # noqa: PLC0415 - only those who judge with models need it
+    import tomllib
 
     file = files("trioeval.grading").joinpath("prompts", f"{name}.toml")
     found = tomllib.loads(file.read_text("utf-8"))

@@ -1,4 +1,3 @@
-# Separate from `limits.open`: loaded when it is used.
 """A backend that combines requests made at about the same time into batches.
 
 The first item opens a batch; the batch is sent when it is full, or `flush` seconds later. Reserves and

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.limits_admin`: limits in a file do not depend on commands.
 """Limits that outlive their server in a file, and their leases in a journal beside it.
 
 The file has the definitions, for people to read, and to change while no server has it open; it also has their

@@ -174,14 +174,14 @@ async def _open_backend(
     """Open a remote backend and its notifications of room."""
     if backend == "redis":
         with requires_extra("redis"):
-            from trioeval.limits.redis import open_redis  # noqa: PLC0415 - an extra
+            from trioeval.limits.redis import open_redis
 
         async with open_redis(
             url, namespace=namespace, request_timeout=request_timeout
         ) as redis_limits:
             yield redis_limits, redis_limits.wakes
     else:
-        from trioeval.limits.http_client import open_http_limits  # noqa: PLC0415 - takes a while
+        from trioeval.limits.http_client import open_http_limits
 
         async with open_http_limits(url, request_timeout=request_timeout) as http_limits:
             yield http_limits, None
@@ -193,7 +193,7 @@ async def _open_batched(backend: Backend, batch: Batch | None) -> AsyncGenerator
     if batch is None:
         yield backend
     else:
-        from trioeval.limits.batching import open_batching  # noqa: PLC0415 - seldom wished
+        from trioeval.limits.batching import open_batching
 
         async with open_batching(backend, size=batch.size, flush=batch.flush) as batched:
             yield batched

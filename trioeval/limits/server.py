@@ -1,4 +1,3 @@
-# Separate from `cli.commands.limits_serve`: loaded when it is used.
 """Limits served over HTTP, so that programs in any language share them: Starlette on a server of our own.
 
 No decision about a lease is made here: requests are read, passed to a `Backend`, and its answers written. A

@@ -18,7 +18,6 @@ from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds
 from trioeval.loading.structure import respelled, structure_suite
-from trioeval.loading.tasks import in_every_task
 from trioeval.suite.limit_form import limit_warnings
 from trioeval.suite.model import UNREADABLE, Suite
 from trioeval.suite.sources.prompts import means_file
@@ -566,3 +565,9 @@ def _sorted(problems: Iterable[Problem], files: Iterable[Path]) -> Sequence[Prob
         pair[1].column or 0,
     )
     return [problem for _, problem in sorted(zip(named, found, strict=True), key=by_place)]
+
+
+def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
+    """Apply a change to a suite and to the suite of each of its tasks."""
+    tasks = tuple(attrs.evolve(task, suite=change(task.suite)) for task in suite.tasks)
+    return change(attrs.evolve(suite, tasks=tasks) if tasks else suite)

@@ -40,7 +40,7 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
     named += (("envPath", name) for name in options.env_path)
     if not named:
         return found
-    from trioeval.documents.environment import read_env_file  # noqa: PLC0415 - its parser is rarely needed
+    from trioeval.documents.environment import read_env_file
 
     context = _context(suite)
     for key, name in named:

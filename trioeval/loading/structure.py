@@ -5,24 +5,22 @@ mistake. Each model has a hook made by cattrs; a part with several notations (a 
 `targets` for `providers`) is converted to one form first, and parts that are in other files are read.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import cattrs
 
-from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
-from trioeval.agent.form import agent_suite
-from trioeval.agent.model import AgentSettings
-from trioeval.columns.form import ColumnsContext, columns_suite
+from trioeval.agent import is_agent
 from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
-from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL, TaskDocument, read_tasks
 from trioeval.loading.trust import (
     code_texts,
     env_files_hook,
@@ -32,7 +30,6 @@ from trioeval.loading.trust import (
     run_options_hook,
     variables_hook,
 )
-from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
 from trioeval.suite.expand import means_prompt, refers_to
 from trioeval.suite.form import (
     DEFINITIONS,
@@ -79,6 +76,9 @@ from trioeval.suite.test_form import (
 from trioeval.suite.tests import checked_places
 from trioeval.templates import Templates
 from trioeval.templates.values import text_of
+
+if TYPE_CHECKING:
+    from trioeval.loading.tasks import TaskDocument
 
 # References between parts of a suite: to lanes, prompts and providers.
 
@@ -334,6 +334,8 @@ def make_converter(
         templates: Checks the syntax of templates in tests; None leaves that to the run.
         of_agents: Tests may be cases, and agents may be judged.
     """
+    from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
+
     converter = strict_converter()
     workspace: Hook | None = None
     if of_agents:
@@ -388,7 +390,7 @@ def make_converter(
 
 def converter_of(suite: Suite, context: FileContext) -> cattrs.Converter:
     """Return the converter for parts that code adds to a suite, or changes, after it was loaded."""
-    return make_converter(context, of_agents=isinstance(suite.settings, AgentSettings))
+    return make_converter(context, of_agents=is_agent(suite.settings))
 
 
 def _flags_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
@@ -451,6 +453,8 @@ def _missing_tests(
 
 def _take_tasks(known: dict[str, Any], context: FileContext) -> list[Mistake]:
     """Read the tasks of a file; the remaining keys are those of a suite without rows."""
+    from trioeval.loading.tasks import read_tasks
+
     tasks: tuple[Task, ...] = ()
     mistakes = Mistakes()
     with mistakes.below():
@@ -465,6 +469,11 @@ def _structured_task(
     document: TaskDocument, context: FileContext
 ) -> tuple[Suite, Sequence[Mistake]]:
     """Return the suite of a task, and its mistakes."""
+    from trioeval.agent.form import agent_suite
+    from trioeval.columns.form import ColumnsContext, columns_suite
+    from trioeval.loading.tasks import AGENT, COLUMNS, QUESTION_EVAL
+    from trioeval.question_eval.form import QUESTION_PROMPT, question_suite
+
     warn = context.warn
     context = attrs.evolve(context, warn=lambda warning: warn(document.placed(warning)))
     data = document.data

@@ -11,17 +11,15 @@ from typing import Any, get_args
 
 import attrs
 
-from trioeval.agent.form import INSTEAD
 from trioeval.agent.form import SETTINGS as AGENT_SETTINGS
 from trioeval.agent.model import AgentSettings
+from trioeval.columns import is_columns
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
-from trioeval.columns.model import ColumnsSettings, folder_of
-from trioeval.columns.types import written_columns
+from trioeval.columns.model import ColumnsSettings
 from trioeval.documents.mistakes import FEW_KEYS, Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.structure import camel, fields_by_key
 from trioeval.grading import quote
-from trioeval.question_eval.form import FROM_THE_TOP
 from trioeval.question_eval.form import SETTINGS as QUESTION_SETTINGS
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.suite.dependencies import FailedDependency
@@ -113,6 +111,8 @@ def document_of(
     place: int, entry: Any, top: Mapping[str, Any]
 ) -> tuple[TaskDocument | None, list[Mistake]]:
     """Return the document of one entry, None if it is not an object; and its mistakes."""
+    from trioeval.question_eval.form import FROM_THE_TOP
+
     if not isinstance(entry, dict):
         return None, [Mistake(f"must be an object, got {kind(entry)}")]
     written, mistakes = _spelled_out(entry)
@@ -173,6 +173,8 @@ _OWN_PLACES = tuple((key,) for key in _OWN)
 
 def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the keys of an entry in camelCase, and mistakes for unknown ones."""
+    from trioeval.agent.form import INSTEAD
+
     written: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     mistakes: list[Mistake] = []
@@ -263,12 +265,6 @@ def _inherit_providers(
 
 
 _INTO_TASK = "move it to one of the tasks"
-
-
-def in_every_task(suite: Suite, change: Callable[[Suite], Suite]) -> Suite:
-    """Apply a change to a suite and to the suite of each of its tasks."""
-    tasks = tuple(attrs.evolve(task, suite=change(task.suite)) for task in suite.tasks)
-    return change(attrs.evolve(suite, tasks=tasks) if tasks else suite)
 
 
 def read_tasks(
@@ -375,6 +371,8 @@ def _link_mistakes(
     documents: Sequence[TaskDocument], tasks: Sequence[Task], entries: Sequence[Any]
 ) -> Iterator[Mistake]:
     """Yield mistakes for unknown columns of rows of other tasks, and for folders of several datasets."""
+    from trioeval.columns.model import folder_of
+
     left = {
         document.id: _remaining_keys(document, tasks[document.place].suite)
         for document in documents
@@ -386,7 +384,7 @@ def _link_mistakes(
         wrong = unknown_columns(entries[place], suite, left.get, templates)
         yield from (mistake.below("tasks", place) for mistake in wrong)
         settings = suite.settings
-        if not isinstance(settings, ColumnsSettings):
+        if not is_columns(settings):
             continue
         written = settings.output_dir is not None
         if not written and (Path(document.id).name != document.id or "\\" in document.id):
@@ -405,6 +403,8 @@ def _link_mistakes(
 
 def _remaining_keys(document: TaskDocument, suite: Suite) -> Collection[str] | None:
     """Return the columns of the rows of a task; None if they are unknown."""
-    if isinstance(suite.settings, ColumnsSettings):
+    from trioeval.columns.types import written_columns
+
+    if is_columns(suite.settings):
         return written_columns(suite.settings)
     return None if document.type in (None, COLUMNS) else ROW_NAMES

@@ -1,4 +1,3 @@
-# Separate from `run.open_task`: this module belongs to this package, which the other only uses.
 """A prompt evaluation whose tests compare the outputs of their columns.
 
 The steps are those of `PromptEval`, which is unaware of comparisons; each group of steps is followed by a job

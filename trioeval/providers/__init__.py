@@ -16,7 +16,6 @@ from trioeval.providers.config import TemplateRenderer as TemplateRenderer
 from trioeval.providers.http.wire import HttpClient as HttpClient
 from trioeval.providers.http.wire import HttpReply as HttpReply
 from trioeval.providers.http.wire import HttpRequest as HttpRequest
-from trioeval.providers.local.record import Recorder as Recorder
 from trioeval.providers.metering import Metering as Metering
 from trioeval.providers.open import OpenProvider as OpenProvider
 from trioeval.providers.open import open_providers as open_providers

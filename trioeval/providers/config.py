@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 
@@ -16,6 +16,9 @@ from trioeval.paths import Fence, Refused
 from trioeval.providers.base import Provider
 from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.metering import Metering
+
+if TYPE_CHECKING:
+    from trioeval.providers.http.endpoint import Endpoint
 
 Check: TypeAlias = Callable[[Any], bool]
 
@@ -294,6 +297,16 @@ class ProviderSettings(ABC):
     @abstractmethod
     def lane_key(self) -> str:
         """Key of the lane: settings with equal keys share one lane. Holds no secret."""
+
+    @property
+    def ignores_variables(self) -> bool:
+        """True if it reads only the prompt, not the variables."""
+        return False
+
+    @property
+    def endpoint(self) -> "Endpoint | None":
+        """The model of a service that it calls; None for any other provider."""
+        return None
 
     @property
     def own_name(self) -> str:

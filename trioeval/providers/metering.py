@@ -4,15 +4,19 @@ Limits are read from the body that would be sent with an empty prompt, so that c
 environment are all taken into account.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from trioeval.providers.prices import Price
+if TYPE_CHECKING:
+    from trioeval.providers.prices import Price
+
 
 # The number of tokens that a call may use, estimated before the call.
 #
@@ -54,7 +58,7 @@ def find_counter(model: str) -> Counter | None:
 def _exact(vocabulary: str) -> Counter:
     @functools.cache
     def encoding() -> Any:
-        import bpe_openai  # noqa: PLC0415 - takes half a second, on the first call that needs it
+        import bpe_openai
 
         return bpe_openai.get_encoding(vocabulary)
 

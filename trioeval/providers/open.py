@@ -5,8 +5,11 @@ Providers opened here always return a `Reply`: a plain string becomes a reply, a
 and replies contain nothing that is surely a key.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -16,10 +19,12 @@ from trioeval.providers.base import Guardrails, Reply, Request
 from trioeval.providers.cache_key import Cacheable
 from trioeval.providers.config import TemplateRenderer
 from trioeval.providers.http.wire import HttpClient, TlsSettings
-from trioeval.providers.local.custom import CustomProvider
-from trioeval.providers.local.record import Recorder
 from trioeval.providers.resolve import ProviderSpec
 from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_first, surely_keys
+
+if TYPE_CHECKING:
+    from trioeval.providers.local.custom import CustomProvider
+    from trioeval.providers.local.record import Recorder
 
 
 @asynccontextmanager
@@ -30,7 +35,7 @@ async def open_providers(
     *,
     tls: TlsSettings | None = None,
     hosts: frozenset[str] | None = None,
-) -> AsyncGenerator[tuple["OpenProvider", ...]]:
+) -> AsyncGenerator[tuple[OpenProvider, ...]]:
     """Open providers, in the order of `specs`, and close them with everything they opened.
 
     The HTTP library is imported if one of them needs it. Each is opened separately: entries that share a
@@ -46,6 +51,8 @@ async def open_providers(
     Raises:
         ProviderError: One of them cannot be opened.
     """
+    from trioeval.providers.local.custom import CustomProvider
+
     secrets = longest_first(one for spec in specs for one in spec.secrets)
     async with AsyncExitStack() as stack:
         shared = _Shared(templates, stack, tls or TlsSettings(), hosts)
@@ -214,7 +221,7 @@ class _Shared:
         )
         client = self._clients.get(tls)
         if client is None:
-            from trioeval.providers.http.client import open_http  # noqa: PLC0415 - costs more than a small run
+            from trioeval.providers.http.client import open_http
 
             opening = open_http(tls, hosts=self._hosts)
             client = self._clients[tls] = await self._stack.enter_async_context(opening)

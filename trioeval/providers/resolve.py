@@ -13,7 +13,6 @@ import attrs
 from trioeval.errors import Problem, SuiteError, TemplateError
 from trioeval.paths import Fence
 from trioeval.providers.base import ModelIdentity, Provider
-from trioeval.providers.command_secrets import hide_in_command
 from trioeval.providers.config import (
     THIS_PROVIDER,
     EntryContext,
@@ -30,12 +29,8 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.endpoint import digest
-from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.local.echo import EchoSettings
-from trioeval.providers.local.replay import ReplaySettings
-from trioeval.providers.local.sequence import SequenceSettings
 from trioeval.providers.metering import Metering
 from trioeval.providers.secrets import (
     SHORTEST,
@@ -376,16 +371,14 @@ class ProviderSpec:
     @property
     def ignores_variables(self) -> bool:
         """True if it reads only the prompt, not the variables."""
-        known = EchoSettings | ReplaySettings | SequenceSettings | AdapterSettings
-        return isinstance(self.settings, known)
+        return self.settings.ignores_variables
 
     @property
     def identity(self) -> ModelIdentity:
         """The identity of the model that it calls."""
-        shown = self.shown(self.id)
-        if not isinstance(self.settings, AdapterSettings):
+        shown, endpoint = self.shown(self.id), self.settings.endpoint
+        if endpoint is None:
             return ModelIdentity(id=shown)
-        endpoint = self.settings.adapter.endpoint
         return ModelIdentity(
             id=shown,
             family=endpoint.service.family,
@@ -456,6 +449,8 @@ def resolve(
     own, limits, problems = _split(filled.value)
     found: ProviderSettings | list[Problem]
     if entry_id in custom:
+        from trioeval.providers.local.custom import CustomSettings
+
         found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
     else:
         prefix, rest = split_id(entry_id)
@@ -494,6 +489,8 @@ def resolve(
 
 
 def _without_command_secrets(text: str) -> str:
+    from trioeval.providers.command_secrets import hide_in_command
+
     return hide_in_command(text) if text.startswith(_COMMAND) else text
 
 

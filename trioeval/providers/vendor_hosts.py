@@ -1,4 +1,3 @@
-# Separate from `evaluation.reach`: imported lazily.
 """The hosts of each vendor, by the environment variable that holds the vendor's keys."""
 
 import functools

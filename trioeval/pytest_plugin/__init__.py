@@ -38,7 +38,7 @@ class SuiteFile(pytest.File):
             CollectError: The suite or a setting is not valid; all problems.
         """
         with _unchanged():
-            from trioeval.pytest_plugin.items import items_of  # noqa: PLC0415 - see above
+            from trioeval.pytest_plugin.items import items_of
 
         return items_of(self)
 
@@ -78,6 +78,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Handle the start of a worker of xdist."""
-    from trioeval.pytest_plugin.items import lead  # noqa: PLC0415 - see above
+    from trioeval.pytest_plugin.items import lead
 
     lead(node)

@@ -22,8 +22,8 @@ from trioeval.pytest_plugin.loading import CollectedSuite, PluginSettings
 from trioeval.pytest_plugin.outcome import LOOK, ItemResult, ItemResults
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
-from trioeval.store import open_store
 from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.store import open_store
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 _REASON = 4000  # characters

@@ -15,7 +15,8 @@ import attrs
 import trio
 from filelock import FileLock, Timeout
 
-from trioeval.agent.model import AgentSettings, case_of
+from trioeval.agent import is_agent
+from trioeval.agent.model import case_of
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel import Lanes
@@ -24,10 +25,13 @@ from trioeval.pytest_plugin.loading import CollectedSuite
 from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of_task
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
-from trioeval.store import Store, StoredRun, StoredRunFacts, read_store
 from trioeval.store.cache.cache import Cache
+from trioeval.store.reader import read_store
+from trioeval.store.run import StoredRun
 from trioeval.store.run_start import PROGRAM, run_start
+from trioeval.store.store import Store
 from trioeval.suite.expand import Expansion
 from trioeval.suite.filters import narrowed
 
@@ -87,7 +91,7 @@ def _needed(tasks: Sequence[PreparedTask], ids: set[str | None]) -> set[str | No
 
 
 def _with_rows(prepared: PreparedSuite, cells: set[tuple[int, int]]) -> PreparedSuite:
-    if isinstance(prepared.suite.settings, AgentSettings):
+    if is_agent(prepared.suite.settings):
         cells = _with_cases(prepared.steps, cells)
     return attrs.evolve(prepared, steps=narrowed(prepared.steps, cells))
 

@@ -17,6 +17,7 @@ import attrs
 from trioeval.documents.structure import camel
 from trioeval.errors import LimitErrorReason, ProviderErrorKind
 from trioeval.grading import Verdict, quote
+from trioeval.question_eval.counts import QuestionOutcome
 from trioeval.question_eval.model import Question
 
 ParseFaultKind: TypeAlias = Literal[
@@ -135,15 +136,6 @@ def _decoded(found: re.Match[str]) -> str:
 # The result of one question.
 
 
-QuestionOutcome: TypeAlias = Literal[
-    "correct",
-    "incorrect",
-    "parse_error",
-    "budget_exceeded",
-    "runtime_error",
-    "cancelled",
-    "skipped",
-]
 RunErrorKind: TypeAlias = (
     ProviderErrorKind
     | LimitErrorReason

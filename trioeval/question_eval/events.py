@@ -35,8 +35,9 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Admitted, CallStarted, Event, Waiting
 from trioeval.kernel.events import Finished, Noted, Reserving, Throttled, WaitReason
+from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.question_eval.result import QuestionCounts, TaskCounts, question_of
+from trioeval.question_eval.counts import QuestionCounts, TaskCounts
 
 QuestionObserver: TypeAlias = Callable[[QuestionEvent], None]
 
@@ -115,8 +116,6 @@ class QuestionRun:
 
     _observer: QuestionObserver | None
     """Called with each event as it happens, and with outcomes after they are stored; never raises."""
-    has_questions: bool = True
-    """True if the run has a task of questions, known yet or not."""
     _next: int = attrs.field(init=False, default=0)
     _tasks: "list[QuestionEvents]" = attrs.field(init=False, factory=list)
 
@@ -133,15 +132,12 @@ class QuestionRun:
 
     def begin(self, at: float) -> None:
         """Report the start of the run, at an instant of the Trio clock."""
-        if self.has_questions:
-            self.notify(QuestionEvent(sequence=self.number(), at=at, name="run_start"))
+        self.notify(QuestionEvent(sequence=self.number(), at=at, name="run_start"))
 
     def end(self, at: float) -> None:
         """Report the end of the run, after all tasks."""
-        if self.has_questions:
-            facts = TaskCounts([task.counts for task in self._tasks]).facts()
-            event = QuestionEvent(sequence=self.number(), at=at, name="run_end", details=facts)
-            self.notify(event)
+        facts = TaskCounts([task.counts for task in self._tasks]).facts()
+        self.notify(QuestionEvent(sequence=self.number(), at=at, name="run_end", details=facts))
 
     def number(self, count: int = 1) -> int:
         """Return the number of the next event; with a count, the first of that many numbers."""

@@ -1,4 +1,3 @@
-# Separate from `run.open_task`: this module belongs to this package, which the other only uses.
 """The task type `question_eval`: multiple-choice questions × providers × repeat, one job each.
 
 A job is a chain of calls: a model may call tools of the suite before it answers. Each step is a separate

@@ -1,9 +1,11 @@
 """The result of a dataset as JSON data, the same in the store and in all documents, and as text."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from rich.box import SIMPLE
@@ -11,13 +13,15 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 from trioeval.grading import output_text
 from trioeval.report.counts import money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
 from trioeval.suite.tests import Strip
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters, inert_lines
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import ColumnProfile, DatasetResult, DroppedRow
 
 # A dataset in words: the number of its rows, the lost rows, calls and costs.
 
@@ -112,6 +116,8 @@ def used_of(result: DatasetResult | ColumnProfile) -> str:
         >>> used_of(DatasetResult(task="a", requested=2, written=2, calls=3, cost=0.5))
         '3 calls, $0.5000 in 0.0 s'
     """
+    from trioeval.columns.result import DatasetResult
+
     parts = [counted(result.calls, "call")]
     parts += [counted(result.usage.total, "token")] if result.usage.total else []
     parts += [money(result.cost)] if result.cost else []
@@ -384,6 +390,8 @@ def read_dataset(data: Mapping[str, Any]) -> DatasetResult:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: The data has another form.
     """
+    from trioeval.columns.result import DatasetResult
+
     columns = [
         {**column, "common": [(one["value"], one["count"]) for one in column["common"]]}
         for column in data["columns"]

@@ -30,7 +30,8 @@ from trioeval.report.compare_runs import (
 )
 from trioeval.report.formats.json import compact, record_json
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import Bootstrap, RowPlace
+from trioeval.report.statistics.bootstrap import Bootstrap
+from trioeval.report.statistics.grouped import RowPlace
 from trioeval.report.text import FittingTable
 from trioeval.report.totals import place_of
 from trioeval.run import Status

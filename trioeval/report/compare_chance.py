@@ -9,7 +9,8 @@ from rich.text import Text
 
 from trioeval.report.compare import left_out_lines, name_of_column, number_of
 from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings, Kind
-from trioeval.report.statistics import DifferenceFinding, Estimate
+from trioeval.report.statistics.estimates import Estimate
+from trioeval.report.statistics.paired import DifferenceFinding
 from trioeval.report.text import FittingTable
 from trioeval.text_safety import escape_control_characters
 

@@ -9,17 +9,10 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import (
-    CONFIDENCE,
-    Bootstrap,
-    ColumnSums,
-    DifferenceFinding,
-    Estimate,
-    PairSums,
-    RowPlace,
-    adjusted,
-    holm,
-)
+from trioeval.report.statistics.bootstrap import Bootstrap
+from trioeval.report.statistics.estimates import CONFIDENCE, Estimate
+from trioeval.report.statistics.grouped import ColumnSums, RowPlace
+from trioeval.report.statistics.paired import DifferenceFinding, PairSums, adjusted, holm
 from trioeval.report.totals import shares_of
 from trioeval.run import Status
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import attrs
 
-from trioeval.agent.model import AgentSettings, case_of
-from trioeval.columns.model import ColumnsSettings, folder_of
+from trioeval.agent import is_agent
+from trioeval.columns import is_columns
 from trioeval.errors import StoreError
-from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
+from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.providers.secrets import hide_in
-from trioeval.question_eval.model import QuestionSettings
+from trioeval.question_eval import is_question_eval
 from trioeval.report.formats.json import read_record, record_json, shallow
 from trioeval.report.records import STRIPPED_PROMPT, left
 from trioeval.report.redact import REDACTED, redacted, redacted_command, redacted_judges
@@ -309,6 +309,11 @@ def head_of(
         depends_on: Ids of the tasks that it depends on.
         keys: Texts that must not appear in it; see `keys_of`.
     """
+    folder = None
+    if is_columns(suite.settings):
+        from trioeval.columns.model import folder_of
+
+        folder = str(folder_of(suite.settings, task or "dataset"))
     return Head(
         eval_id=eval_id,
         utc_created=utc_created,
@@ -319,17 +324,17 @@ def head_of(
         task=task,
         depends_on=depends_on,
         questions_file=_questions_file(suite),
-        dataset_folder=None
-        if not isinstance(suite.settings, ColumnsSettings)
-        else str(folder_of(suite.settings, task or "dataset")),
+        dataset_folder=folder,
         cases=_cases(suite, steps),
         cluster=suite.evaluate_options.cluster,
     )
 
 
 def _cases(suite: Suite, steps: Expansion) -> tuple[HeadCase, ...]:
-    if not isinstance(suite.settings, AgentSettings):
+    if not is_agent(suite.settings):
         return ()
+    from trioeval.agent.model import case_of
+
     cases = [case for test in suite.tests if (case := case_of(test)) is not None]
     rows = Counter[str]()
     for stretch, several in stretch_sizes(steps):
@@ -342,8 +347,9 @@ def _cases(suite: Suite, steps: Expansion) -> tuple[HeadCase, ...]:
 
 
 def _questions_file(suite: Suite) -> str | None:
+
     settings, folder = suite.settings, suite.directory
-    if not isinstance(settings, QuestionSettings) or settings.file is None:
+    if not is_question_eval(settings) or settings.file is None:
         return None
     file = settings.file
     return str(file.relative_to(folder) if file.is_relative_to(folder) else file)

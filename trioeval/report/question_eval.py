@@ -1,14 +1,17 @@
 """Summaries of `question_eval` tasks: of one task, and of all tasks."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trioeval.documents.structure import camel
-from trioeval.question_eval.answer import QuestionOutcome
-from trioeval.question_eval.result import OUTCOMES, QuestionCounts, TaskCounts
 from trioeval.report.head import Head
 from trioeval.report.totals import Totals
 from trioeval.text import counted
+
+if TYPE_CHECKING:
+    from trioeval.question_eval.counts import QuestionCounts, QuestionOutcome, TaskCounts
 
 EndedTask: TypeAlias = tuple[Head, Totals]
 """An ended task of any type."""
@@ -16,6 +19,8 @@ EndedTask: TypeAlias = tuple[Head, Totals]
 
 def counts_of(totals: Totals) -> QuestionCounts:
     """Return the outcomes of the questions of all columns."""
+    from trioeval.question_eval.counts import QuestionCounts
+
     return QuestionCounts.joined(column.questions for column in totals.columns)
 
 
@@ -40,6 +45,8 @@ def summary_json(tasks: Iterable[EndedTask]) -> dict[str, Any]:
 
 
 def _tasks_of(tasks: Iterable[EndedTask]) -> TaskCounts:
+    from trioeval.question_eval.counts import TaskCounts
+
     return TaskCounts(
         [counts_of(totals) for head, totals in tasks if head.questions_file is not None]
     )
@@ -47,6 +54,8 @@ def _tasks_of(tasks: Iterable[EndedTask]) -> TaskCounts:
 
 def sentence(head: Head, totals: Totals) -> str | None:
     """Return the summary of a `question_eval` task as text; None for any other task."""
+    from trioeval.question_eval.counts import OUTCOMES
+
     if head.questions_file is None:
         return None
     counts = counts_of(totals)

@@ -7,10 +7,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.evaluation.reconcile import has_ended
 from trioeval.evaluation.row import recorded_status
 from trioeval.grading import output_text
-from trioeval.report.columns import shown_path
 from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
 from trioeval.report.usage import was_judged
@@ -197,6 +195,8 @@ class RowRecord:
     @property
     def is_ended(self) -> bool:
         """True if its job ended by itself; false if the run was stopped or a dependency failed."""
+        from trioeval.evaluation.reconcile import has_ended
+
         return has_ended(self.outcome)
 
     @property
@@ -547,6 +547,8 @@ def agent_lines(agent: AgentFacts, near: Path | None = None) -> Iterator[str]:
         agent: The facts.
         near: The folder to which paths are relative if they are inside.
     """
+    from trioeval.report.columns import shown_path
+
     yield agent.sentence
     if agent.folder is not None:
         yield f"folder {shown_path(agent.folder, near)}"

@@ -1,16 +1,19 @@
 """The data of all result files."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.columns.result import DatasetResult
-from trioeval.report.columns import stripped_dataset
 from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
 from trioeval.report.records import STRIPPED_PROMPT, RowRecord
 from trioeval.report.totals import Totals
 from trioeval.suite.tests import KEEP_ALL, Strip
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +92,8 @@ class Results:
 
     def shown_dataset(self) -> DatasetResult | None:
         """Return the result of the dataset without the parts that must not be shown."""
+        from trioeval.report.columns import stripped_dataset
+
         return None if self.dataset is None else stripped_dataset(self.dataset, self.info.strip)
 
     def prompt_text(self, text: str) -> str:

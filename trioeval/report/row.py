@@ -14,8 +14,8 @@ from trioeval.documents.structure import camel
 from trioeval.grading import Assertion, Verdict
 from trioeval.grading.algebra import SET, components
 from trioeval.grading.grade import RENDERED
-from trioeval.grading.kinds.commands import COMMAND, WEBHOOK
 from trioeval.grading.model import NOTHING_SPENT
+from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import shallow
 from trioeval.report.redact import redacted, redacted_command, redacted_judges

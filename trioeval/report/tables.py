@@ -19,7 +19,7 @@ from trioeval.report.counts import RowNumbers, money
 from trioeval.report.formats.json import shallow
 from trioeval.report.head import HeadColumn
 from trioeval.report.records import PartRecord, RowRecord
-from trioeval.report.statistics import Estimate
+from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.text import Figure, packed
 from trioeval.report.totals import ColumnTotals, Totals, nearest_rank
 from trioeval.run import Status

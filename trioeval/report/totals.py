@@ -6,12 +6,14 @@ interval needs them. Sums are added in the order of the rows, so they do not dep
 first.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -20,16 +22,17 @@ from trioeval.documents.mistakes import MistakenError
 from trioeval.evaluation.identity import canonical, number_of_test
 from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
-from trioeval.question_eval.answer import QuestionOutcome
-from trioeval.question_eval.result import QuestionCounts
+from trioeval.question_eval.counts import QuestionCounts
 from trioeval.report.records import RowRecord
-from trioeval.report.statistics import ColumnSums, RowPlace
+from trioeval.report.statistics.grouped import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 from trioeval.suite.model import DerivedMetric
-from trioeval.suite.sources.code import call_function, code_file
 from trioeval.suite.test_form import COUNT
 from trioeval.text import counted
+
+if TYPE_CHECKING:
+    from trioeval.question_eval.counts import QuestionOutcome
 
 # The groups of rows that are not independent: repeats of a test, and tests of a cluster.
 
@@ -138,7 +141,7 @@ class ColumnTotals:
     passed_parts: int = 0
     failed_parts: int = 0
     latency_ms: float = 0
-    latencies: "array[float]" = attrs.field(factory=lambda: array("d"), repr=False)
+    latencies: array[float] = attrs.field(factory=lambda: array("d"), repr=False)
     """Milliseconds of each measured call; replies from the cache are left out."""
     replies: int = 0
     """Rows with a reply."""
@@ -305,7 +308,7 @@ class Totals:
     """The test index of the last row, and the test and cluster that its other columns share."""
 
     @classmethod
-    def of(cls, columns: Sized, *, cluster: str | None = None) -> "Totals":
+    def of(cls, columns: Sized, *, cluster: str | None = None) -> Totals:
         """Return totals without rows.
 
         Args:
@@ -315,7 +318,7 @@ class Totals:
         return cls([ColumnTotals() for _ in range(len(columns))], cluster=cluster)
 
     @classmethod
-    def joined(cls, several: Iterable["Totals"]) -> "Totals":
+    def joined(cls, several: Iterable[Totals]) -> Totals:
         """Return the totals of several tasks together, for reading only."""
         found = cls([])
         for totals in several:
@@ -469,7 +472,7 @@ def percent(part: int, whole: int) -> str:
     return f"{(within if 0 < part < whole else round(shown)) / 10:.1f}"
 
 
-def nearest_rank(values: "array[float]", share: float) -> float | None:
+def nearest_rank(values: array[float], share: float) -> float | None:
     """Return the least value that at least a share of the values does not exceed; None without values.
 
     Sorting would make an object of every number; this narrows the array down to the value, in linear time on
@@ -532,6 +535,8 @@ def derive(
 
 
 def _value(metric: DerivedMetric, names: Mapping[str, float], context: FileContext) -> float:
+    from trioeval.suite.sources.code import call_function, code_file
+
     if not names_file(metric.value):
         return parse(metric.value).value(names)
     file, function = code_file(metric.value, context)

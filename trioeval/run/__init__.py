@@ -8,8 +8,6 @@ from trioeval.evaluation.prepared import PreparedTask as PreparedTask
 from trioeval.evaluation.row import Row as Row
 from trioeval.evaluation.row import RowsNotRun as RowsNotRun
 from trioeval.evaluation.row import Status as Status
-from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
-from trioeval.question_eval.answer import QuestionResult as QuestionResult
 from trioeval.run.prepare import prepare as prepare
 from trioeval.run.run_suite import SuiteSummary as SuiteSummary
 from trioeval.run.run_suite import collect as collect

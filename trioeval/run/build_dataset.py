@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.agent.open import AgentOptions
+from trioeval.columns import is_columns
 from trioeval.columns.events import DatasetEvent
 from trioeval.columns.files import DatasetRows
-from trioeval.columns.model import ColumnsSettings, SeedColumns
-from trioeval.columns.open import DatasetOptions
+from trioeval.columns.model import SeedColumns
+from trioeval.columns.options import DatasetOptions
 from trioeval.columns.result import DatasetResult
 from trioeval.columns.spec import Rows
 from trioeval.documents.mistakes import kind
@@ -140,7 +140,7 @@ async def build_columns(
         suite = _written_to(suite, output_dir)
     prepared = prepare(suite, providers=custom)
     made = prepared.parts[0].prepared.suite.settings
-    is_written = isinstance(made, ColumnsSettings) and made.output_dir is not None
+    is_written = is_columns(made) and made.output_dir is not None
     built: list[Dataset] = []
     observe_all = None if events is None else lambda _task, event: events(event)
     async with ended(journal) as end:
@@ -189,7 +189,7 @@ def _written_to(suite: Suite, folder: str | os.PathLike[str]) -> Suite:
     """Return a suite of one dataset with the folder that the program names, which may be anywhere."""
     [task] = suite.tasks
     settings = task.suite.settings
-    if isinstance(settings, ColumnsSettings):
+    if is_columns(settings):
         settings = attrs.evolve(settings, output_dir=Path(folder).absolute())
     inner = attrs.evolve(task.suite, settings=settings)
     return attrs.evolve(suite, tasks=(attrs.evolve(task, suite=inner),))
@@ -246,7 +246,7 @@ def _selected(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTa
     """Return the tasks to preview, in the order of the suite, without dependencies on others."""
     parts = {part.id: part for part in prepared.tasks}
     own = {name: part.prepared.suite.settings for name, part in parts.items()}
-    datasets = [name for name, one in own.items() if isinstance(one, ColumnsSettings)]
+    datasets = [name for name, one in own.items() if is_columns(one)]
     for name in named:
         if name not in datasets:
             known = ", ".join(map(str, datasets)) or "none"
@@ -264,7 +264,7 @@ def _selected(prepared: PreparedSuite, named: Sequence[str]) -> tuple[PreparedTa
             continue
         found.add(task)
         settings = own[task]
-        for column in settings.columns if isinstance(settings, ColumnsSettings) else ():
+        for column in settings.columns if is_columns(settings) else ():
             if not isinstance(column, SeedColumns) or column.from_task is None:
                 continue
             if column.from_task not in datasets:
@@ -312,5 +312,5 @@ def _terms(
         questions=None,
         settled=ignore,
         datasets=datasets,
-        agents=AgentOptions(),
+        agents=None,
     )

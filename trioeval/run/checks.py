@@ -15,12 +15,10 @@ from trioeval.documents.paths import DocumentPath, read_path, show_path
 from trioeval.documents.structure import snake
 from trioeval.errors import Problem
 from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, texts_in
-from trioeval.evaluation.transforms import read_output_transform
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.grading.algebra import leaves
 from trioeval.grading.registry import split_type
-from trioeval.limits.open import install_command, is_installed
 from trioeval.providers import ProviderSpec
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
@@ -488,6 +486,8 @@ _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 def wrong_transforms(steps: Expansion, context: FileContext) -> Iterator[Problem]:
     """Yield transforms that are not valid, each reported once."""
+    from trioeval.evaluation.transforms import read_output_transform
+
     seen: set[str] = set()
     for path, text in _transforms(steps):
         if text in seen:
@@ -534,12 +534,11 @@ def missing_extras(suite: Suite, *, uses_limits: bool) -> Iterator[Problem]:
         uses_limits: True if a lane uses shared limits; otherwise they are not opened.
     """
     limits = suite.limits
-    if (
-        limits is not None
-        and limits.backend == "redis"
-        and uses_limits
-        and not is_installed("redis")
-    ):
+    if limits is None or limits.backend != "redis" or not uses_limits:
+        return
+    from trioeval.limits.open import install_command, is_installed
+
+    if not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
         yield Problem("$.limits.backend", message, install_command("redis"))
 

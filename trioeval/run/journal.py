@@ -1,12 +1,16 @@
 """The journal of a whole run: its suite and its end, and the additional records of each task type."""
 
-from typing import Protocol
+from __future__ import annotations
 
-from trioeval.agent.journal import AgentJournal
-from trioeval.columns.journal import DatasetJournal
-from trioeval.columns.result import DatasetResult
+from typing import TYPE_CHECKING, Protocol
+
 from trioeval.evaluation.journal import Journal
 from trioeval.evaluation.prepared import PreparedSuite
+
+if TYPE_CHECKING:
+    from trioeval.agent.journal import AgentJournal
+    from trioeval.columns.journal import DatasetJournal
+    from trioeval.columns.result import DatasetResult
 
 
 class RunJournal(Journal, Protocol):

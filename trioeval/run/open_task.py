@@ -1,22 +1,20 @@
-# Separate from `run.run_suite`: together they exceed 600 lines.
 """Opens one task of a suite: its providers, the code that it runs, and the body of its type.
 
 A task whose tests are the rows of an earlier one is opened when that has ended, and closed after it has run.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from trioeval.agent.model import AgentSettings
-from trioeval.agent.open import AgentRunContext
-from trioeval.agent.task import AgentAnswerer
-from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetOptions, DatasetParts, SeedFiles, dataset_row, open_dataset
+from trioeval.agent import is_agent
+from trioeval.columns import is_columns
 from trioeval.documents.files import FileContext
 from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer
@@ -32,7 +30,6 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.prompt import PromptBuilder, VariableSource
 from trioeval.evaluation.provider_calls import ReplyCache, ReplySource
 from trioeval.evaluation.registers import SharedData
-from trioeval.evaluation.resumed import ResumedTask
 from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
@@ -40,16 +37,23 @@ from trioeval.evaluation.task_run import Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
 from trioeval.loading.structure import converter_of
-from trioeval.prompt_eval.comparison import ComparedEval
 from trioeval.prompt_eval.task import PromptEval
-from trioeval.providers import Recorder, open_providers
-from trioeval.question_eval.events import QuestionEvents, QuestionRun
-from trioeval.question_eval.model import QuestionSettings
-from trioeval.question_eval.task import QuestionEval, ToolBox
+from trioeval.providers import open_providers
+from trioeval.question_eval import is_question_eval
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.run.task_graph import LateTask, OpenedTask, Runnable
 from trioeval.suite.dependencies import Unsatisfied
+
+if TYPE_CHECKING:
+    from trioeval.agent.open import AgentRunContext
+    from trioeval.agent.task import AgentAnswerer
+    from trioeval.columns.model import ColumnsSettings
+    from trioeval.columns.open import SeedFiles
+    from trioeval.columns.options import DatasetOptions
+    from trioeval.providers.local.record import Recorder
+    from trioeval.question_eval.events import QuestionRun
+    from trioeval.question_eval.model import QuestionSettings
 
 
 @attrs.frozen
@@ -63,15 +67,16 @@ class TaskOptions:
     record_observers: Sequence[RecordObserver]
     cache: ReplyCache | None
     refresh: bool
-    questions: QuestionRun
-    """Reports the events of the tasks of questions."""
+    questions: QuestionRun | None
+    """Reports the events of the tasks of questions; None without any."""
     left: Mapping[str, TaskRows]
     """Receives the rows of tasks that are used by other tasks, by their ids."""
     settled: Callable[[PreparedTask], None]
     """Called with a task whose tests were not known when the run started, as soon as they are."""
     datasets: DatasetOptions
     """The observers and options of datasets."""
-    seeds: SeedFiles
+    seeds: SeedFiles | None
+    """The rows of the seed files of datasets; None without datasets."""
     agents: AgentRunContext | None
     """The shared state of agent tasks; None if there are none."""
 
@@ -103,7 +108,7 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOption
         return LateTask(
             lanes, functools.partial(_perform_late, part, part.prepare_with_rows, terms)
         )
-    if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+    if is_columns(settings := part.prepared.suite.settings):
         return await _open_dataset(part, settings, stack, terms)
     return OpenedTask(await _open(part, stack, terms))
 
@@ -132,6 +137,8 @@ async def _perform_late(
 async def _open_dataset(
     part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: TaskOptions
 ) -> Runnable:
+    from trioeval.columns.open import DatasetParts, dataset_row, open_dataset
+
     asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
     task = part.id
     for observer in terms.record_observers:
@@ -148,7 +155,7 @@ async def _open_dataset(
         journal=journal,
         left=terms.left,
         warn=terms.warn,
-        seeds=terms.seeds.by_task[task],
+        seeds={} if terms.seeds is None else terms.seeds.by_task[task],
         options=terms.datasets,
     )
     return await open_dataset(parts, stack)
@@ -198,7 +205,7 @@ async def _open_asker(
         observers=terms.record_observers,
         cache=terms.cache,
         refresh=terms.refresh,
-        estimates=isinstance(prepared.suite.settings, QuestionSettings),
+        estimates=is_question_eval(prepared.suite.settings),
         warn=terms.warn,
     )
     return asker, scripts
@@ -213,8 +220,8 @@ async def _open(
     )
     tools = _tools(prepared, scripts, terms.run_id)
     has = _OpenParts(part, asker, tools, scripts)
-    if isinstance(settings := prepared.suite.settings, QuestionSettings):
-        task = _question_task(has, settings, terms)
+    if is_question_eval(settings := prepared.suite.settings) and terms.questions is not None:
+        task = _question_task(has, settings, terms.questions)
     else:
         task = await _prompt_task(has, stack, terms)
     if part.id is not None:
@@ -275,6 +282,8 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
     whole: Body = body
     layout = Layout.of(steps.spans)
     if layout.compares:
+        from trioeval.prompt_eval.comparison import ComparedEval
+
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
     task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
     if layout.compares:
@@ -289,8 +298,10 @@ async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentAnswerer | None:
     """Return the agents that answer in place of providers, if the task has agents."""
     prepared, task = has.part.prepared, has.part.id
     settings = prepared.suite.settings
-    if not isinstance(settings, AgentSettings) or terms.agents is None:
+    if not is_agent(settings) or terms.agents is None:
         return None
+    from trioeval.agent.task import AgentAnswerer
+
     journal = None if terms.journal is None else terms.journal.agents(task)
     work = AgentAnswerer(
         prepared, settings, has.asker, task=task, journal=journal, run=terms.agents
@@ -303,9 +314,11 @@ async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentAnswerer | None:
     return work
 
 
-def _question_task(has: _OpenParts, settings: QuestionSettings, terms: TaskOptions) -> OpenTask:
+def _question_task(has: _OpenParts, settings: QuestionSettings, questions: QuestionRun) -> OpenTask:
+    from trioeval.question_eval.task import QuestionEval, ToolBox
+
     part, prepared = has.part, has.part.prepared
-    events = terms.questions.task(part.id, range(len(prepared.steps)))
+    events = questions.task(part.id, range(len(prepared.steps)))
     stop = trio.Event()
     body = QuestionEval(
         steps=prepared.steps,
@@ -341,6 +354,9 @@ async def _resumed(
     rows = None if journal is None else journal.reused_rows(part.id)
     if not rows:
         return task
+    from trioeval.evaluation.resumed import ResumedTask
+    from trioeval.question_eval.events import QuestionEvents
+
     steps = part.prepared.steps
     if is_late:
         rows = same_rows(rows, steps)

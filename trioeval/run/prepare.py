@@ -1,5 +1,7 @@
 """Checks everything about a suite that can be known before the first call."""
 
+from __future__ import annotations
+
 import functools
 import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -8,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.agent.cases import with_cases
-from trioeval.agent.command_checks import undefined_command_variables
-from trioeval.agent.form import with_dependencies
-from trioeval.agent.model import AgentSettings
-from trioeval.columns.makers.base import CODE, LOCAL_WIDTH, OWN_LANES
-from trioeval.columns.model import ColumnsSettings, PythonColumn
-from trioeval.columns.model_checks import wrong_models
+from trioeval.agent import is_agent
+from trioeval.columns import is_columns
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
@@ -38,20 +35,12 @@ from trioeval.evaluation.providers import (
     replayed,
     without_secrets,
 )
-from trioeval.evaluation.reach import (
-    SentKey,
-    foreign_judges,
-    foreign_key_warning,
-    hosts_of,
-    sent_keys,
-)
 from trioeval.evaluation.registers import Sharing
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import LaneSpec
 from trioeval.loading.load import load_suite, place_problems
 from trioeval.loading.structure import converter_of
 from trioeval.providers import Provider, ProviderSpec
-from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.run.checks import (
     in_the_file,
@@ -67,16 +56,16 @@ from trioeval.run.checks import (
     wrong_transforms,
 )
 from trioeval.run.rows_of_task import with_placeholder_test, with_rows
-from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
 from trioeval.suite.expand import Expansion, expand
-from trioeval.suite.extensions import Extension, read_extensions, with_before_all
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import RowCount, TooManyRowsError, check_rows, count_columns, count_rows
-from trioeval.suite.sources.code import load_filters
 from trioeval.templates import Templates
 
 if TYPE_CHECKING:
+    from trioeval.columns.model import ColumnsSettings
+    from trioeval.evaluation.reach import SentKey
     from trioeval.limits.model import LimitKey
+    from trioeval.suite.extensions import Extension
 
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
@@ -87,6 +76,12 @@ def apply_extensions(suite: Suite, context: FileContext) -> tuple[Suite, tuple[E
     Raises:
         SuiteError: They are not valid, or fail.
     """
+    from trioeval.suite.extensions import read_extensions, with_before_all
+
+    if not suite.extensions:
+        return suite, ()
+    from trioeval.agent.cases import with_cases
+
     try:
         extensions = read_extensions(suite.extensions, context)
         suite = with_before_all(suite, extensions, context, converter_of, with_cases)
@@ -123,13 +118,16 @@ def templates_of(suite: Suite, context: FileContext) -> tuple[Templates, list[Pr
     """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
     filters: dict[str, Callable[..., object]] = {}
-    try:
-        filters = load_filters(suite.nunjucks_filters, context)
-    except MistakenError as error:
-        problems += [
-            Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
-            for part in error.parts
-        ]
+    if suite.nunjucks_filters:
+        from trioeval.suite.sources.code import load_filters
+
+        try:
+            filters = load_filters(suite.nunjucks_filters, context)
+        except MistakenError as error:
+            problems += [
+                Problem(show_path(("nunjucksFilters", *part.at)), part.message, part.hint)
+                for part in error.parts
+            ]
     templates = Templates(
         # The suite's own variables are not secrets of the machine.
         env=suite.env if context.switch("DISABLE_TEMPLATE_ENV_VARS") else context.visible_env,
@@ -154,6 +152,10 @@ def read_trust(context: FileContext) -> tuple[TlsSettings, list[Problem]]:
     tls = TlsSettings(
         ca=context.directory / named if named else None, verify=not context.switch("INSECURE_SSL")
     )
+    if tls.ca is None:
+        return tls, []
+    from trioeval.providers.http.tls import check_tls
+
     problems = [
         Problem("$", f"the file {named} of CA_CERT_PATH {fault}")
         for fault in check_tls(tls).values()
@@ -255,7 +257,7 @@ def _check_all(prepared: PreparedSuite, most: int) -> None:
         return
     rows = {part.id: len(part.prepared.steps) for part in prepared.tasks}
     for part in prepared.tasks:
-        if isinstance(settings := part.prepared.suite.settings, ColumnsSettings):
+        if is_columns(settings := part.prepared.suite.settings):
             rows[part.id] = settings.rows or 0
     by_task = " + ".join(f"{count:,} of task {task}" for task, count in rows.items() if count)
     check_rows(RowCount(sum(rows.values()), by_task, "$.tasks"), most, numbered=False)
@@ -327,8 +329,35 @@ def _with_tasks(
     )
 
 
+def _with_dependencies(
+    suite: Suite, places: Container[int] | None
+) -> tuple[Container[int] | None, Sequence[Problem]]:
+    """Return the selected cases with those that they depend on, and a warning about these."""
+    if places is None:
+        return None, ()
+    from trioeval.agent.form import with_dependencies
+
+    return with_dependencies(suite, places)
+
+
+def _command_problems(
+    steps: Expansion, specs: Sequence[ProviderSpec], sharing: Sharing, templates: Templates
+) -> Iterator[Problem]:
+    from trioeval.agent.command_checks import undefined_command_variables
+
+    return undefined_command_variables(steps, specs, sharing, templates)
+
+
 def _key_warnings(found: PreparedSuite, loaded: Suite) -> Iterator[Problem]:
     """Yield keys of the environment that are sent to a host of another vendor, once for each host."""
+    if not any(
+        spec.settings.endpoint or spec.settings.urls
+        for part in found.parts
+        for spec in part.prepared.specs
+    ):
+        return
+    from trioeval.evaluation.reach import foreign_key_warning, sent_keys
+
     seen: set[SentKey] = set()
     for part in found.parts:
         prepared = part.prepared
@@ -362,7 +391,10 @@ def _lanes(
         lanes = lane_specs(suite, specs, cap=cap)
     except SuiteError as error:
         faults += error.problems
-    if isinstance(suite.settings, ColumnsSettings):
+    if is_columns(suite.settings):
+        from trioeval.columns.lanes import CODE, LOCAL_WIDTH, OWN_LANES
+        from trioeval.columns.model_checks import wrong_models
+
         faults += wrong_models(suite.settings, specs)
         widths = dict.fromkeys(OWN_LANES, LOCAL_WIDTH)
         widths[CODE] = max(LOCAL_WIDTH, *_processes(suite.settings))
@@ -372,6 +404,8 @@ def _lanes(
 
 def _processes(settings: ColumnsSettings) -> Iterator[int]:
     """Yield the number of processes of each function of a dataset."""
+    from trioeval.columns.model import PythonColumn
+
     yield os.cpu_count() or 1
     for column in settings.columns:
         if isinstance(column, PythonColumn) and column.workers is not None:
@@ -390,7 +424,7 @@ def _settle(
 
 def _counted(suite: Suite, steps: Expansion) -> RowCount:
     """Return the number of rows of one task; for a dataset the requested number."""
-    if isinstance(suite.settings, ColumnsSettings):
+    if is_columns(suite.settings):
         return RowCount(suite.settings.rows or 0, "those of a dataset")
     return count_rows(steps)
 
@@ -399,6 +433,9 @@ def _confined(
     steps: Expansion, specs: Sequence[ProviderSpec], graders: Graders
 ) -> tuple[frozenset[str], Sequence[Problem]]:
     """Return the hosts that an untrusted suite may call, and its violations of that restriction."""
+    from trioeval.evaluation.reach import foreign_judges, hosts_of
+    from trioeval.run.untrusted_checks import code_of_calls, foreign_webhooks
+
     hosts = {host for spec in specs for host in hosts_of(spec)}
     refused = (
         *foreign_judges(graders.specs, graders.paths, hosts),
@@ -439,11 +476,13 @@ def _prepare(
     context = file_context(loaded, own, unknown.append)
     loaded, extensions, early = _extended(loaded, context)
     check_rows(count_columns(loaded), max_rows)
-    selected = with_dependencies(loaded, None if select is None else select(loaded))
-    # All dependencies of a case are run, regardless of their number.
-    are_cases = isinstance(loaded.settings, AgentSettings)
-    first_n = None if are_cases else first_n
-    steps = expand(loaded, selected.places, first_n=first_n)
+    places = None if select is None else select(loaded)
+    inclusions: Sequence[Problem] = ()
+    if are_cases := is_agent(loaded.settings):
+        # All dependencies of a case are run, regardless of their number.
+        first_n = None
+        places, inclusions = _with_dependencies(loaded, places)
+    steps = expand(loaded, places, first_n=first_n)
     check_rows(_counted(loaded, steps), max_rows)
     templates, problems = templates_of(loaded, context)
     problems += early
@@ -486,10 +525,9 @@ def _prepare(
     limits: Mapping[str, tuple[LimitKey, ...]] = {}
     if len(specs) == len(wide.providers):
         lanes, wrong = _lanes(wide, specs, max_concurrency)
-        wrong = (
-            *wrong,
-            *undefined_command_variables(steps, specs[: len(steps.providers)], sharing, templates),
-        )
+        if are_cases:
+            own_specs = specs[: len(steps.providers)]
+            wrong = (*wrong, *_command_problems(steps, own_specs, sharing, templates))
         problems += (at_provider_path(problem, paths) for problem in wrong)
         limits = lane_limits(wide, specs)
         problems += missing_extras(loaded, uses_limits=bool(limits))
@@ -502,7 +540,7 @@ def _prepare(
     )
     return PreparedSuite(
         suite=shown,
-        steps=expand(shown, selected.places, first_n=first_n) if shown is not loaded else steps,
+        steps=expand(shown, places, first_n=first_n) if shown is not loaded else steps,
         specs=tuple(specs),
         lane_names=names,
         graders=graders,
@@ -520,7 +558,7 @@ def _prepare(
         extensions=extensions,
         warnings=(
             *loaded.warnings,
-            *selected.warnings,
+            *inclusions,
             *suite_warnings(steps, sharing, templates),
             *rubric_prompt_warnings(steps, sharing, templates),
             *unknown_cluster_warnings(steps, sharing),

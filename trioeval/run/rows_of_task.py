@@ -7,20 +7,25 @@ models wrote them, so no text in them is a template or names a file. A row that 
 error, and affects no other row.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.agent.model import AgentSettings, Case
+from trioeval.agent import is_agent
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.paths import show_path
 from trioeval.errors import TemplateError
-from trioeval.question_eval.form import VERSION, as_test, questions_in
-from trioeval.question_eval.model import Question, QuestionSettings
+from trioeval.question_eval import is_question_eval
 from trioeval.sequences import LazySequence
 from trioeval.suite.model import RowsOfTask, Suite, Test, TestOptions
 from trioeval.templates import Templates
+
+if TYPE_CHECKING:
+    from trioeval.agent.model import Case
+    from trioeval.question_eval.model import Question
 
 _OPTIONS = TestOptions(disable_var_expansion=True)
 _STANDS_FOR_ALL = "?"
@@ -31,12 +36,14 @@ def with_placeholder_test(suite: Suite) -> Suite:
     rows_of = suite.rows_of
     if rows_of is None:
         return suite
-    if isinstance(suite.settings, QuestionSettings):
+    if is_question_eval(suite.settings):
+        from trioeval.question_eval.model import Question
+
         choices = (_STANDS_FOR_ALL, f"{_STANDS_FOR_ALL}{_STANDS_FOR_ALL}")
         question = Question(question=_STANDS_FOR_ALL, answers=choices, correct_answers=choices[:1])
         return _with_questions(suite, [question], {})
     variables = dict.fromkeys(rows_of.vars or (), _STANDS_FOR_ALL)
-    case = _case(0) if isinstance(suite.settings, AgentSettings) else None
+    case = _case(0) if is_agent(suite.settings) else None
     return attrs.evolve(suite, tests=(_test(rows_of, variables, case),))
 
 
@@ -52,10 +59,10 @@ def with_rows(suite: Suite, rows: Sequence[Mapping[str, Any]], templates: Templa
     if rows_of is None:
         return suite
     rows = rows if rows_of.limit is None else rows[: rows_of.limit]
-    if isinstance(suite.settings, QuestionSettings):
+    if is_question_eval(suite.settings):
         found = _with_questions(suite, *_questions(rows_of, rows))
         return attrs.evolve(found, rows_of=None)
-    are_cases = isinstance(suite.settings, AgentSettings)
+    are_cases = is_agent(suite.settings)
     tests = _RowTests(rows_of, rows, templates.for_data(), are_cases)
     return attrs.evolve(suite, tests=tests, rows_of=None)
 
@@ -82,6 +89,8 @@ def _test(rows_of: RowsOfTask, variables: Mapping[str, Any], case: Case | None) 
 
 
 def _case(number: int) -> Case:
+    from trioeval.agent.model import Case
+
     return Case(name=f"case-{number + 1}")
 
 
@@ -136,8 +145,10 @@ def _with_questions(
         questions: The questions.
         faults: The reasons why some of them are not valid, by index.
     """
+    from trioeval.question_eval.form import as_test
+
     settings = suite.settings
-    if not isinstance(settings, QuestionSettings):
+    if not is_question_eval(settings):
         return suite
     return attrs.evolve(
         suite,
@@ -153,6 +164,8 @@ def _questions(
     rows_of: RowsOfTask, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[Sequence[Question], Mapping[int, str]]:
     """Return a question for each row, and the reasons why some are not valid, by index."""
+    from trioeval.question_eval.form import questions_in
+
     fields = rows_of.question
     entries = [
         {key: _as_question_part(key, value_of(row, name)) for key, name in fields.items()}
@@ -174,6 +187,8 @@ def _questions(
 
 def _mistakes(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     """Yield the mistakes of entries, with their indices."""
+    from trioeval.question_eval.form import questions_in
+
     if not entries:
         return
     try:
@@ -186,11 +201,15 @@ def _mistakes(entries: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str]]
 
 
 def _document(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    from trioeval.question_eval.form import VERSION
+
     return {"version": VERSION, "questions": list(entries)}
 
 
 def _shown(entry: Mapping[str, Any]) -> Question:
     """Return a placeholder for a row that is not a valid question: it is never sent."""
+    from trioeval.question_eval.model import Question
+
     text = entry["question"]
     return Question(question=text if isinstance(text, str) else "", answers=(), correct_answers=())
 

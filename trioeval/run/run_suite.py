@@ -4,6 +4,8 @@ The command line and Trio applications share this call. All problems of a suite 
 call of a provider.
 """
 
+from __future__ import annotations
+
 import functools
 import logging
 import math
@@ -11,16 +13,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from trioeval.agent.open import AgentOptions, open_agents
-from trioeval.columns.events import DatasetEvent
-from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.open import DatasetOptions, SeedFiles, read_seeds
-from trioeval.columns.result import DatasetResult
-from trioeval.columns.spec import Rows
+from trioeval.columns.options import DatasetOptions
 from trioeval.errors import ProviderError, UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.lanes import merge_lane_specs
@@ -31,17 +29,21 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import SharedLimits
-from trioeval.providers import Provider, Recorder
-from trioeval.question_eval.events import QuestionObserver, QuestionRun
-from trioeval.question_eval.model import QuestionSettings
+from trioeval.providers import Provider
 from trioeval.run.journal import RunJournal
-from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_limits, permits_of
-from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
 from trioeval.suite.model import BudgetSettings, Suite
-from trioeval.suite.sources.code import LoadProcesses
+
+if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions, AgentRunContext
+    from trioeval.columns.events import DatasetEvent
+    from trioeval.columns.open import SeedFiles
+    from trioeval.columns.result import DatasetResult
+    from trioeval.columns.spec import Rows
+    from trioeval.limits.backend import SharedLimits
+    from trioeval.providers.local.record import Recorder
+    from trioeval.question_eval.events import QuestionObserver
 
 # Running of a prepared suite: its tasks are opened, run and closed.
 #
@@ -77,7 +79,7 @@ class RunOptions:
     questions: QuestionObserver | None
     settled: Callable[[PreparedTask], None]
     datasets: DatasetOptions
-    agents: AgentOptions
+    agents: AgentOptions | None
 
 
 @attrs.frozen
@@ -160,18 +162,18 @@ async def ended(journal: RunJournal | None) -> AsyncIterator[RunEnd]:
 
 
 async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
+    from trioeval.run.open_task import TaskOptions, check_judge_lanes, open_task
+    from trioeval.run.task_graph import TaskOrder, one_at_a_time, run_tasks
+
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _remaining_rows(prepared)
-    opened = prepared.opened
-    seeds = opened if isinstance(opened, SeedFiles) else SeedFiles({})
-    has_datasets = any(
-        isinstance(part.prepared.suite.settings, ColumnsSettings) for part in prepared.parts
-    )
-    if has_datasets and opened is not seeds:
-        # They may be huge, and are independent of providers.
-        read = functools.partial(read_seeds, prepared)
-        seeds = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    seeds = await _seeds(prepared) if prepared.has_tasks("columns") else None
+    questions = None
+    if prepared.has_tasks("question_eval"):
+        from trioeval.question_eval.events import QuestionRun
+
+        questions = QuestionRun(how.questions)
     # If cancelled while it is opened, a suite would end without its rows: test_interrupts.py.
     with trio.move_on_after(OPENED_WITHIN, shield=True) as opening:
         async with AsyncExitStack() as stack:
@@ -183,14 +185,14 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 how.record_observers,
                 how.cache,
                 refresh=how.refresh_cache,
-                questions=QuestionRun(how.questions, any(map(_asks_questions, prepared.parts))),
+                questions=questions,
                 left=left,
                 settled=how.settled,
                 datasets=how.datasets,
                 seeds=seeds,
-                agents=await stack.enter_async_context(
-                    open_agents(prepared, how.agents, how.run_id, stop=how.stop, warn=how.warn)
-                ),
+                agents=await _open_agents(prepared, how, stack)
+                if prepared.has_tasks("agent")
+                else None,
             )
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]
             lanes = how.lanes
@@ -215,19 +217,42 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 emit_many,
             )
             check_judge_lanes(prepared, run.lanes)
-            terms.questions.begin(trio.current_time())
+            if questions is not None:
+                questions.begin(trio.current_time())
             try:
                 if prepared.tasks:
                     await run_tasks(tasks, TaskOrder.of(prepared.tasks), run, how.warn)
                 else:
                     await tasks[0].perform(run, None)
             finally:
-                terms.questions.end(trio.current_time())
+                if questions is not None:
+                    questions.end(trio.current_time())
             duration = trio.current_time() - started_at
     if opening.cancelled_caught:
         msg = f"the providers could not be opened within {OPENED_WITHIN:g} seconds"
         raise ProviderError("attempt_timeout", msg)
     return RunTotals(run.counts, not run.interrupted_rows, duration)
+
+
+async def _seeds(prepared: PreparedSuite) -> SeedFiles:
+    from trioeval.columns.open import SeedFiles, read_seeds
+
+    if isinstance(prepared.opened, SeedFiles):
+        return prepared.opened
+    # They may be huge, and are independent of providers.
+    read = functools.partial(read_seeds, prepared)
+    return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+
+
+async def _open_agents(
+    prepared: PreparedSuite, how: RunOptions, stack: AsyncExitStack
+) -> AgentRunContext:
+    from trioeval.agent.open import AgentOptions, open_agents
+
+    options = how.agents or AgentOptions()
+    return await stack.enter_async_context(
+        open_agents(prepared, options, how.run_id, stop=how.stop, warn=how.warn)
+    )
 
 
 async def prepared_of(
@@ -244,6 +269,8 @@ async def prepared_of(
         SuiteError: As for `prepare`.
         UsageError: As for `run_suite`.
     """
+    from trioeval.suite.sources.code import LoadProcesses
+
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):
         raise UsageError("kinds are set when a suite is loaded: pass them to `load_suite`")
     if isinstance(suite, PreparedSuite) and (allow_env or not trusted):
@@ -277,10 +304,6 @@ async def prepared_of(
         # No process of an abandoned thread may remain: test_sources_prompts_code.py.
         with trio.move_on_after(_ENDED_WITHIN, shield=True):
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
-
-
-def _asks_questions(part: PreparedTask) -> bool:
-    return isinstance(part.prepared.suite.settings, QuestionSettings)
 
 
 def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
@@ -457,7 +480,7 @@ async def run_suite(
                 datasets=DatasetOptions(
                     on_result=on_result, on_event=dataset_events, reconcile=reconcile
                 ),
-                agents=agents or AgentOptions(),
+                agents=agents,
             ),
         )
         end.is_finished = totals.is_finished

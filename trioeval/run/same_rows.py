@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.columns.model import ColumnsSettings
+from trioeval.columns import is_columns
 from trioeval.evaluation.identity import Identities, recorded_row_id, settings_digest
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
@@ -56,7 +56,7 @@ def task_digest(part: PreparedTask, sources: Callable[[str], str | None] | None 
     If its tests are not known, that includes their common part. Datasets detect changes themselves.
     """
     prepared = part.prepared
-    if isinstance(prepared.suite.settings, ColumnsSettings):
+    if is_columns(prepared.suite.settings):
         return _DATASET
     found = settings_digest(prepared.suite, sources)
     if part.prepare_with_rows is None:

@@ -1,14 +1,19 @@
 """The shared limits of a suite, opened for its run, and the permits that its lanes need."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import TYPE_CHECKING
 
 from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel.reservations import Permits
-from trioeval.limits.backend import SharedLimits
+
+if TYPE_CHECKING:
+    from trioeval.limits.backend import SharedLimits
 
 
 @asynccontextmanager
@@ -30,7 +35,7 @@ async def open_suite_limits(
     if settings is None or not prepared.lane_limits:
         yield None
         return
-    from trioeval.limits.open import Batch, open_limits  # noqa: PLC0415 - only suites with limits
+    from trioeval.limits.open import Batch, open_limits
 
     batch = settings.batch
     report = logging.getLogger("trioeval").warning if warn is None else warn

@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: the restrictions of untrusted suites are in one list.
 """Restrictions on the tests of an untrusted suite that depend on its providers: other servers, code."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,8 +7,7 @@ from trioeval.documents.trust import LEAVE_OUT
 from trioeval.errors import Problem
 from trioeval.grading import Assertion, quote
 from trioeval.grading.algebra import leaves
-from trioeval.grading.kinds.commands import WEBHOOK
-from trioeval.grading.registry import split_type
+from trioeval.grading.registry import WEBHOOK, split_type
 from trioeval.providers.config import to_snake
 from trioeval.providers.generic.reply import read_transform
 from trioeval.providers.generic.urls import fixed_host

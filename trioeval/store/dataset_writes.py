@@ -14,6 +14,7 @@ from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
+from trioeval.store.runs import keeps_datasets, written_rows
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writes import InsertTable, Line, LineWrite, RunPlace
 
@@ -171,7 +172,7 @@ def read_dataset_facts(
         sqlite3.Error: It cannot be read.
         ValueError, KeyError: The stored data is damaged.
     """
-    if not _keeps_datasets(connection):
+    if not keeps_datasets(connection):
         return None
     identity = connection.execute(
         "SELECT grouping, fingerprint FROM dataset WHERE part = ?", (part,)
@@ -214,7 +215,7 @@ def read_dropped(
     Raises:
         sqlite3.Error: They cannot be read.
     """
-    if not _keeps_datasets(connection):
+    if not keeps_datasets(connection):
         return ()
     first = part << INDEX_BITS
     keys = (first, first + (1 << INDEX_BITS) - 1) if row is None else (first + row, first + row)
@@ -224,23 +225,3 @@ def read_dropped(
         (*keys, limit),
     )
     return [dropped_of(line) for line in found]
-
-
-def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
-    """Return the number of written dataset rows of several parts; None if none of them has a dataset."""
-    if not _keeps_datasets(connection):
-        return None
-    numbers = json.dumps(list(parts))
-    datasets, rows = connection.execute(
-        "SELECT (SELECT count(*) FROM dataset WHERE part IN (SELECT value FROM json_each(?1))), "
-        "(SELECT coalesce(sum(rows), 0) FROM written_group "
-        "WHERE part IN (SELECT value FROM json_each(?1)))",
-        (numbers,),
-    ).fetchone()
-    return rows if datasets else None
-
-
-def _keeps_datasets(connection: sqlite3.Connection) -> bool:
-    """Return whether the store has tables of datasets; version 1, opened for reading, lacks them."""
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
-    return found.fetchone() is not None

@@ -4,18 +4,23 @@ They belong to the last execution of their run. When the run is resumed they are
 that was not recorded.
 """
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
-from trioeval.question_eval.answer import QuestionOutcome
-from trioeval.question_eval.result import question_of
+from trioeval.question_eval import question_of
 from trioeval.report.formats.json import compact
 from trioeval.run import RowsNotRun
 from trioeval.store.records import plain
 from trioeval.store.schema import INDEX_BITS
+
+if TYPE_CHECKING:
+    from trioeval.question_eval.counts import QuestionOutcome
 
 
 @attrs.frozen

@@ -1,5 +1,7 @@
 """Read access to a store, while others may write to it: for commands, and for code after a run."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import re
@@ -8,23 +10,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from trioeval.columns.result import DroppedRow
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
 from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOutcome, StoredRunFacts
 from trioeval.run import Status
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
-from trioeval.store.dataset_writes import read_dataset_facts, read_dropped
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
-from trioeval.store.planner.owners import EndProcesses, leave, processes_of
 from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DroppedRow
+    from trioeval.store.planner.owners import EndProcesses
 
 T = TypeVar("T")
 
@@ -39,7 +42,7 @@ _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? O
 
 
 @contextlib.contextmanager
-def read_store(path: Path) -> Iterator["StoreReader"]:
+def read_store(path: Path) -> Iterator[StoreReader]:
     """Read an existing store, also while it is being written or after it was not closed.
 
     Raises:
@@ -198,6 +201,8 @@ class StoreReader:
 
     def datasets(self, run: StoredRunFacts) -> Mapping[str | None, DatasetFacts]:
         """Return the datasets of a run that were started, or have ended, by task."""
+        from trioeval.store.dataset_writes import read_dataset_facts
+
         return self._guarded(
             lambda: {
                 facts.task: facts
@@ -220,6 +225,8 @@ class StoreReader:
         part = run.part(task)
         if part is None:
             return ()
+        from trioeval.store.dataset_writes import read_dropped
+
         return self._guarded(lambda: read_dropped(self._connection, part, row, limit))
 
     def identities(self, run: StoredRunFacts, task: str | None = None) -> Iterator[StoredIdentity]:
@@ -258,7 +265,7 @@ class StoreReader:
         for (body,) in self._lines(statement, (run.part(task),)):
             yield self._guarded(partial(_parsed, body))
 
-    def delete(self, run: StoredRunFacts, end: EndProcesses = leave) -> None:
+    def delete(self, run: StoredRunFacts, end: EndProcesses | None = None) -> None:
         """Delete a run and all of its data.
 
         Args:
@@ -278,7 +285,7 @@ class StoreReader:
         keep: int | None = None,
         older_than_s: float | None = None,
         now: datetime | None = None,
-        end: EndProcesses = leave,
+        end: EndProcesses | None = None,
     ) -> list[StoredRunFacts]:
         """Delete old runs, except running ones; return the deleted runs.
 
@@ -300,9 +307,13 @@ class StoreReader:
             return []
         return self._delete(chosen, end)
 
-    def _delete(self, runs: Sequence[StoredRunFacts], end: EndProcesses) -> list[StoredRunFacts]:
+    def _delete(
+        self, runs: Sequence[StoredRunFacts], end: EndProcesses | None
+    ) -> list[StoredRunFacts]:
         if not runs:
             return []
+        from trioeval.store.planner.owners import processes_of
+
         connection = open_database(self.path, RUNS, busy_s=_BUSY)
         deleted = []
         try:
@@ -310,7 +321,7 @@ class StoreReader:
                 lock = lock_run(self.path, run.id)
                 try:
                     # While no other program can resume the run.
-                    if left := processes_of(connection, run.number):
+                    if end is not None and (left := processes_of(connection, run.number)):
                         end(run, left)
                     connection.execute("BEGIN IMMEDIATE")
                     delete_run(connection, run.number)

@@ -13,7 +13,6 @@ import attrs
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
-from trioeval.providers.local.record import json_fault
 from trioeval.report.stored import StoredCall
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -140,6 +139,8 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         >>> reply_facts(Reply(output={1}))
         {'left_out': {'output': 'a value of type set is not JSON data'}}
     """
+    from trioeval.providers.local.record import json_fault
+
     facts: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name in _FREE:

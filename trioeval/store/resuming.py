@@ -5,8 +5,6 @@ import sqlite3
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-import attrs
-
 from trioeval.evaluation.reconcile import (
     Reconciled,
     Retry,
@@ -16,8 +14,8 @@ from trioeval.evaluation.reconcile import (
 )
 from trioeval.report.stored import RunStart
 from trioeval.run import Status
-from trioeval.store.dataset import try_lost_again
 from trioeval.store.records import is_unreadable
+from trioeval.store.run import ResumedRun
 from trioeval.store.runs import (
     Mark,
     forget_replies,
@@ -29,23 +27,6 @@ from trioeval.store.runs import (
 from trioeval.store.schema import INDEX_BITS
 
 _INDEX = (1 << INDEX_BITS) - 1
-
-
-@attrs.frozen(kw_only=True)
-class ResumedRun:
-    """The state of a run at its start or resumption; the defaults are those of a new run."""
-
-    number: int = 0
-    execution: int = 1
-    parts: Mapping[str | None, int] = attrs.field(factory=dict)
-    kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """The rows of each task that are not run again."""
-    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """Rows that are run again, and count until the new run has finished."""
-    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
-    """Those of them whose replies are not reused."""
-    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
-    """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
 def resume_run(
@@ -76,6 +57,8 @@ def resume_run(
             damaged[task] = found
         kept[task], retried[task] = _mark(connection, part, retry, changes, {*found})
         if retry.which in ("errors", "none"):
+            from trioeval.store.dataset import try_lost_again
+
             try_lost_again(connection, part, is_wanted=retry.which == "errors")
     anew = {task: _anew(connection, part, retried[task]) for task, part in parts.items()}
     return ResumedRun(

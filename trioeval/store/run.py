@@ -1,33 +1,30 @@
 """One run, as it is recorded and read while it is in progress."""
 
+from __future__ import annotations
+
 import bisect
 import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
-from trioeval.columns.result import DatasetResult
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
-from trioeval.evaluation.reconcile import has_ended
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers.secrets import hide_in
-from trioeval.report import config_tests
-from trioeval.report.columns import dataset_json
 from trioeval.report.formats.json import compact
+from trioeval.report.head import config_tests
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.store.database import RunLock
-from trioeval.store.dataset import StoredDataset
 from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
@@ -39,11 +36,10 @@ from trioeval.store.records import (
     record_texts,
     stored_json,
 )
-from trioeval.store.resuming import ResumedRun
 from trioeval.store.run_start import keys_of_task, run_start
-from trioeval.store.runs import Mark, finish_run, key_range, mark_rows, read_activity, tell_suite
+from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
 from trioeval.store.schema import INDEX_BITS
-from trioeval.store.writer import StoredTask, Writer
+from trioeval.store.writer import Writer
 from trioeval.store.writes import (
     EVENT,
     InsertTable,
@@ -59,13 +55,14 @@ from trioeval.store.writes import (
     number,
 )
 
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
+    from trioeval.store.agent_processes import StoredAgents
+    from trioeval.store.dataset import StoredDataset
+
 _TEST = InsertTable("test", ("part", "position", "body"))
 _ACTIVITY = InsertTable("activity", ("run", "execution", "body"))
 _DATASET_RESULT = InsertTable("dataset_result", ("part", "body"))
-_RUNNING = InsertTable(
-    "running_attempt",
-    ("id", "key", "row_id", "number", "agent", "pid", "process", "execution", "utc_started"),
-)
 _TESTS = 500  # per statement
 _MANY = 10_000  # numbers of rows that are remembered
 
@@ -100,64 +97,21 @@ class StoredKeptRows:
         return self._source.parsed(index, text)
 
 
-class StoredAgents(StoredTask, AgentJournal):
-    """The processes of one task of a run. Created by `StoredRun.agents`."""
+@attrs.frozen(kw_only=True)
+class ResumedRun:
+    """The state of a run at its start or resumption; the defaults are those of a new run."""
 
-    def started(self, attempt: RunningAttempt, /) -> None:
-        """Record that the process of an attempt runs."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            (now,) = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()
-            line = (
-                attempt.run_id,
-                self._place.key(self._task, attempt.index),
-                plain(attempt.row),
-                attempt.number,
-                plain(attempt.agent),
-                attempt.process.pid,
-                json.dumps(attrs.asdict(attempt.process)),
-                self._place.execution,
-                now,
-            )
-            insert(connection, _RUNNING, [line])
-
-        self._step(write)
-
-    def gone(self, run_id: str, /) -> None:
-        """Record that no process of an attempt is left."""
-
-        def write(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM running_attempt WHERE id = ?", (run_id,))
-
-        self._step(write)
-
-    def left(self) -> Sequence[RunningAttempt]:
-        """Return the attempts of earlier executions whose end was not recorded."""
-        if self._part is None:
-            return ()
-        try:
-            lines = self._read().execute(
-                "SELECT id, key, row_id, number, agent, process FROM running_attempt "
-                "WHERE key BETWEEN ? AND ? AND execution < ? ORDER BY id",
-                (*key_range(self._part), self._place.execution),
-            )
-            return [
-                RunningAttempt(
-                    run_id=id_,
-                    index=key & ((1 << INDEX_BITS) - 1),
-                    row=row,
-                    number=number,
-                    agent=agent,
-                    process=ProcessIdentity(**json.loads(process)),
-                )
-                for id_, key, row, number, agent, process in lines
-            ]
-        except (sqlite3.Error, ValueError, TypeError) as error:
-            self._writer.warn(
-                f"{self._writer.path}: the running agents of an earlier execution cannot be read "
-                f"({error}); if there are any, end them"
-            )
-            return ()
+    number: int = 0
+    execution: int = 1
+    parts: Mapping[str | None, int] = attrs.field(factory=dict)
+    kept: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """The rows of each task that are not run again."""
+    retried: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Rows that are run again, and count until the new run has finished."""
+    anew: Mapping[str | None, frozenset[int]] = attrs.field(factory=dict, repr=False)
+    """Those of them whose replies are not reused."""
+    damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
+    """Rows whose records cannot be read, of tasks that have any; they are run again."""
 
 
 class StoredRun(RunJournal):
@@ -278,6 +232,8 @@ class StoredRun(RunJournal):
         A row that did not finish never replaces one that did: the earlier one counts, and is still to be run
         again.
         """
+        from trioeval.evaluation.reconcile import has_ended
+
         place = (row.task, row.index)
         work: PendingWrite = RowWrite(self._place, row.task, row.index, row)
         if not has_ended(row.outcome):
@@ -382,10 +338,14 @@ class StoredRun(RunJournal):
 
     def dataset(self, task: str | None, /) -> StoredDataset:
         """Return the journal of the dataset of a task."""
+        from trioeval.store.dataset import StoredDataset
+
         return StoredDataset(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def agents(self, task: str | None, /) -> StoredAgents:
         """Return the journal of the agents' processes of a task."""
+        from trioeval.store.agent_processes import StoredAgents
+
         return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def record(self, row: Row) -> RowRecord:
@@ -486,6 +446,8 @@ class StoredRun(RunJournal):
 
     def dataset_ended(self, result: DatasetResult, /) -> None:
         """Record how the dataset of a task ended."""
+        from trioeval.report.columns import dataset_json
+
         place, task = self._place, result.task
 
         def write(connection: sqlite3.Connection) -> None:

@@ -1,21 +1,25 @@
 """The record of a suite's run before any request."""
 
+from __future__ import annotations
+
 import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trioeval._version import __version__
-from trioeval.columns.model import ColumnsSettings
-from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of
+from trioeval.columns import is_columns
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
-from trioeval.report import head_of
+from trioeval.report.head import head_of
 from trioeval.report.redact import keys_of
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.same_rows import task_digest
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.suite_files import CodeFiles
 
 PROGRAM = "program"
 """The key of the flags that name the program of a suite without a file."""
@@ -34,6 +38,8 @@ def run_start(
         utc_created: The time in ISO 8601.
         flags: The flags of the command, as JSON data; None if a program runs it.
     """
+    from trioeval.evaluation.suite_files import CodeFiles, file_digests, files_of
+
     keys = {part.id: keys_of_task(part) for part in prepared.parts}
     versions = {
         "trioevalVersion": __version__,
@@ -72,7 +78,7 @@ def run_start(
 
 def judged_rows(part: PreparedTask) -> int | None:
     """Return how many rows of a task get a verdict: none of a dataset; None if that is not known yet."""
-    return 0 if isinstance(part.prepared.suite.settings, ColumnsSettings) else part.rows
+    return 0 if is_columns(part.prepared.suite.settings) else part.rows
 
 
 def keys_of_task(part: PreparedTask) -> Sequence[str]:

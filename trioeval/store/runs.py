@@ -8,9 +8,7 @@ from typing import Any
 
 from trioeval.report.formats.json import compact
 from trioeval.report.stored import EndState, RunStart, StoredRunFacts
-from trioeval.store.dataset_writes import written_rows
 from trioeval.store.not_run_rows import count_never_began
-from trioeval.store.planner.queue import forget_run
 from trioeval.store.records import plain, read_text, stored_json
 from trioeval.store.schema import INDEX_BITS
 
@@ -342,3 +340,41 @@ def _facts(
         dataset_rows=written_rows(connection, [part for part, _, _ in parts]),
     )
     return facts, is_open
+
+
+def keeps_datasets(connection: sqlite3.Connection) -> bool:
+    """Return whether the store has tables of datasets; version 1, opened for reading, lacks them."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
+    return found.fetchone() is not None
+
+
+def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
+    """Return the number of written dataset rows of several parts; None if none of them has a dataset."""
+    if not keeps_datasets(connection):
+        return None
+    numbers = json.dumps(list(parts))
+    datasets, rows = connection.execute(
+        "SELECT (SELECT count(*) FROM dataset WHERE part IN (SELECT value FROM json_each(?1))), "
+        "(SELECT coalesce(sum(rows), 0) FROM written_group "
+        "WHERE part IN (SELECT value FROM json_each(?1)))",
+        (numbers,),
+    ).fetchone()
+    return rows if datasets else None
+
+
+def forget_run(connection: sqlite3.Connection, number: int) -> None:
+    """Delete a run's remains in the queue, and its recorded outcomes, when it is finished or deleted."""
+    of = "run = (SELECT id FROM run WHERE run = ?)"
+    forget_entries(connection, of, "", (number,))
+
+
+def forget_entries(
+    connection: sqlite3.Connection, of: str, whose: str, values: Sequence[object] = ()
+) -> None:
+    """Delete recorded outcomes of runs, and their entries in the queue as far as `whose` selects them."""
+    for statement in (
+        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {of} {whose})",  # noqa: S608
+        f"DELETE FROM entry WHERE {of} {whose}",  # noqa: S608
+        f"DELETE FROM entry_done WHERE {of}",  # noqa: S608
+    ):
+        connection.execute(statement, values)

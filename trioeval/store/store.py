@@ -1,17 +1,20 @@
 """The open store of runs: one writer, and a separate connection for reading."""
 
+from __future__ import annotations
+
 import contextlib
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from trioeval.errors import StoreError
 from trioeval.evaluation.identity import Identities
-from trioeval.evaluation.reconcile import Reconciled, Retry
+from trioeval.evaluation.reconcile import Retry
 from trioeval.report.stored import RunStart
 from trioeval.store.database import (
     Durability,
@@ -22,12 +25,14 @@ from trioeval.store.database import (
     open_reading,
     store_error,
 )
-from trioeval.store.resuming import ResumedRun, resume_run
-from trioeval.store.run import StoredRun
+from trioeval.store.run import ResumedRun, StoredRun
 from trioeval.store.runs import begin_run
 from trioeval.store.schema import RUNS
 from trioeval.store.writer import Writer
 from trioeval.store.writes import RunPlace, StepWrite
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.reconcile import Reconciled
 
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""
@@ -46,7 +51,7 @@ async def open_store(
     on_warning: Callable[[str], None] | None = None,
     patience_s: float = PATIENCE,
     after_commit: Callable[[], None] | None = None,
-) -> AsyncIterator["Store"]:
+) -> AsyncIterator[Store]:
     """Open the store of runs for writing, until the end of the block, where all of it is written.
 
     It never ends the block: later problems of the file are reported, and available as `error`.
@@ -215,6 +220,8 @@ class Store:
         retry: Retry,
         reconciled: Mapping[str | None, Reconciled],
     ) -> ResumedRun:
+        from trioeval.store.resuming import resume_run
+
         connection = open_database(self.path, RUNS)
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -19,9 +19,9 @@ from trioeval.evaluation.identity import Identities, recorded_row_id
 from trioeval.evaluation.journal import CallRecord
 from trioeval.providers import Reply
 from trioeval.providers.secrets import hide, hide_in, spellings
-from trioeval.report import row_json
 from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
+from trioeval.report.row import row_json
 from trioeval.run import Row
 from trioeval.store.records import LEFT_OUT, error_facts, plain, reply_facts, stored_json
 from trioeval.store.schema import INDEX_BITS

@@ -20,7 +20,6 @@ from trioeval.grading import quote
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
-from trioeval.suite.sources.code import FUNCTION, call_function, code_file
 from trioeval.suite.test_form import scenarios_hook
 
 Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
@@ -59,6 +58,8 @@ def read_extensions(texts: Sequence[str], context: FileContext) -> tuple[Extensi
 
 
 def _extension(text: str, context: FileContext) -> Extension:
+    from trioeval.suite.sources.code import FUNCTION, code_file
+
     file, function = code_file(text, context)
     if file.suffix != ".py":
         message = f"extensions are functions in Python files, got {quote(text)}"
@@ -89,6 +90,8 @@ def with_before_all(
     Raises:
         MistakenError: One of them fails, or returns an invalid suite.
     """
+    from trioeval.suite.sources.code import call_function
+
     for position, extension in enumerate(extensions):
         if not extension.handles("beforeAll"):
             continue

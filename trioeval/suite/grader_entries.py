@@ -25,7 +25,6 @@ from trioeval.documents.mistakes import (
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
-from trioeval.grading.judges.facts import CATEGORIES
 from trioeval.grading.kind import Role
 from trioeval.suite.model import ProviderEntry
 from trioeval.suite.sources.prompts import read_text
@@ -99,6 +98,8 @@ def factuality_hook(converter: cattrs.Converter) -> Hook:
     def hook(value: Any, _wanted: Any) -> Mapping[str, float] | None:
         if value is None:
             return None
+        from trioeval.grading.judges.facts import CATEGORIES
+
         found: Mapping[str, float] = structure(value, Mapping[str, float])
         Mistakes(
             Mistake(f'"{name}" is not a category', nearest(name, CATEGORIES), at=(name,), key=True)

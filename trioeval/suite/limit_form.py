@@ -14,9 +14,6 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, camel, object_hook
 from trioeval.errors import SuiteError
 from trioeval.grading import quote
-from trioeval.limits.denials import MAX_REQUIREMENTS
-from trioeval.limits.json import from_json
-from trioeval.limits.limits_file import read_limits
 from trioeval.limits.model import LimitKey, LimitState, SharedLimit, Unit
 from trioeval.suite.form import many
 from trioeval.suite.model import BatchSettings, LaneSettings, LimitsSettings, Suite
@@ -86,6 +83,8 @@ def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterat
 
 def known_limits(settings: LimitsSettings) -> Mapping[str, SharedLimit] | None:
     """Return the limits that a suite defines, by their keys; None if their file has become invalid."""
+    from trioeval.limits.limits_file import read_limits
+
     limits = [*(settings.define or ())]
     if settings.file is not None:
         try:
@@ -191,6 +190,8 @@ def limit_keys_hook(converter: cattrs.Converter) -> Hook:
 
 def _mistakes_of_keys(entries: Sequence[Any]) -> Iterator[Mistake]:
     """Yield the mistakes of the keys of a lane taken together, also if some of them are invalid."""
+    from trioeval.limits.denials import MAX_REQUIREMENTS
+
     names = [entry.get("key") if isinstance(entry, dict) else entry for entry in entries]
     seen: set[str] = set()
     for place, name in enumerate(names):
@@ -284,6 +285,8 @@ def _mistakes_of_url(backend: str, url: Any) -> Iterator[Mistake]:
 
 def _limits_from_json(value: Any, target: type[T]) -> T:
     """Structure limits, with their problems as mistakes."""
+    from trioeval.limits.json import from_json
+
     try:
         return from_json(value, target)
     except SuiteError as error:

@@ -13,20 +13,15 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below,
 from trioeval.documents.paths import DocumentPath, read_path
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
-from trioeval.grading import Assertion, AsWritten, Computed, Kind, check_assertion, quote
+from trioeval.grading import Assertion, AsWritten, Computed, Kind, Kinds, check_assertion, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.grading.grade import is_code
-from trioeval.grading.kinds.commands import own_kind
-from trioeval.grading.kinds.json import LENIENT_KINDS
 from trioeval.grading.registry import split_type
-from trioeval.grading.schemas import schema_of
-from trioeval.scripting.javascript import Script
 from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
 from trioeval.suite.schema_types import schema_type_mistakes
-from trioeval.suite.sources.code import checked_script, code_file
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_text
 from trioeval.suite.sources.tests import (
@@ -94,7 +89,9 @@ def with_own_types(document: Any, context: FileContext) -> FileContext:
 
     If `DISABLE_AJV_STRICT_MODE` is set, JSON schemas may have unknown keywords.
     """
-    lenient = LENIENT_KINDS if context.switch("DISABLE_AJV_STRICT_MODE") else {}
+    lenient: Kinds = {}
+    if context.switch("DISABLE_AJV_STRICT_MODE"):
+        from trioeval.grading.kinds.json import LENIENT_KINDS as lenient  # noqa: N811
     written = (
         document.get("assertionTypes", document.get("assertion_types")) if _is(document) else {}
     )
@@ -162,6 +159,9 @@ def read_scoring(text: Any, context: FileContext) -> Any:
     Raises:
         MistakenError: It does not exist, or is not valid.
     """
+    from trioeval.scripting.javascript import Script
+    from trioeval.suite.sources.code import checked_script, code_file
+
     if not names_file(text):
         message = f"must name a function in a file, got {quote(text)}"
         raise MistakenError(Mistake(message, 'for example "file://score.py:func"'))
@@ -173,6 +173,9 @@ def read_scoring(text: Any, context: FileContext) -> Any:
 
 
 def _own_type(name: str, text: Any, context: FileContext) -> Kind:
+    from trioeval.grading.kinds.commands import own_kind
+    from trioeval.suite.sources.code import code_file
+
     if not _TYPE_NAME.fullmatch(name):
         message = f"{quote(name)} is not a valid name of an assertion type"
         hint = 'use lower-case letters, digits and "-", without "not-" in front'
@@ -192,6 +195,8 @@ def _own_type(name: str, text: Any, context: FileContext) -> Kind:
 
 
 def _python_function(text: str, context: FileContext) -> None:
+    from trioeval.suite.sources.code import code_file
+
     file, function = code_file(text, context)
     if file.suffix != ".py" or function is None:
         message = f"{quote(text)} names no function of a Python file"
@@ -298,6 +303,8 @@ def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:
     base, _ = split_type(assertion.type)
     if base not in _BY_SCHEMA or isinstance(assertion.value, Computed):
         return
+    from trioeval.grading.schemas import schema_of
+
     try:
         schema = schema_of(assertion.value)
     except ValueError:  # reported with the other mistakes

@@ -14,7 +14,6 @@ from trioeval.grading import quote
 from trioeval.sequences import LazySequence
 from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.model import MOST_ROWS, Suite, Test
-from trioeval.suite.sources.code import transform_vars_of_each
 from trioeval.suite.sources.values import resolve_file_vars
 
 # The parts of rows that are left out of results for privacy.
@@ -132,6 +131,8 @@ def with_transformed_vars(suite: Suite, context: FileContext) -> Suite:
             makes = f"the variables that transformVars makes for {len(several)} tests"
             if not context.may_run(quote(code), makes):
                 continue
+            from trioeval.suite.sources.code import transform_vars_of_each
+
             found = transform_vars_of_each(code, variables, context)
             made |= zip(several, _resolved(found, context), strict=True)
         except MistakenError as error:

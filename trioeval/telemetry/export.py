@@ -1,4 +1,3 @@
-# Separate from `cli.run.observers`: imported on demand.
 """The destination of spans and events: what the process has configured, or what environment variables set.
 
 `opentelemetry-instrument` configures a process before its program begins. If nothing is configured, the SDK
@@ -47,7 +46,7 @@ def find_exporters(signal: Signal, environ: Mapping[str, str]) -> list[Callable[
     if type(found).__name__ not in ("ProxyTracerProvider", "ProxyLoggerProvider"):
         return None
     try:
-        import opentelemetry.sdk  # noqa: F401, PLC0415 - only for who exports
+        import opentelemetry.sdk  # noqa: F401 - only for who exports
     except ImportError:
         msg = (
             f"--otel: no exporter is configured, and opentelemetry-sdk is not installed: {INSTALL}"
@@ -123,8 +122,8 @@ def _load(
 def _own_tracers(
     exporters: Sequence[Callable[[], Any]], environ: Mapping[str, str]
 ) -> tuple[trace.TracerProvider, Callable[[], object]]:
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=_resource(environ), shutdown_on_exit=False)
     for make in exporters:
@@ -136,8 +135,8 @@ def _own_tracers(
 def _own_loggers(
     exporters: Sequence[Callable[[], Any]], environ: Mapping[str, str]
 ) -> tuple[_logs.LoggerProvider, Callable[[], object]]:
-    from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
     provider = LoggerProvider(resource=_resource(environ), shutdown_on_exit=False)
     for make in exporters:
@@ -148,7 +147,7 @@ def _own_loggers(
 
 def _resource(environ: Mapping[str, str]) -> Any:
     """Return the service name; `trioeval` unless a variable sets another one."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource
 
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""

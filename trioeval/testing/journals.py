@@ -23,7 +23,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.reconcile import Retry, has_ended, needs_new_replies, runs_again
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply
-from trioeval.report import row_json
+from trioeval.report.row import row_json
 
 # The dataset of a journal in memory, whose writes are interleaved with those of its run.
 

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.view`: imported on demand.
 """The application of the live view: its addresses, and the actions of its buttons."""
 
 import hashlib
@@ -22,9 +21,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.report import Head
+from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.report.stored import StoredRunFacts
+from trioeval.store.reader import StoreReader
 from trioeval.store.row_pages import RowQuery
 from trioeval.web.lane_cards import lane_id
 from trioeval.web.pages import Pages, StoreReading, short

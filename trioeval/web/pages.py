@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from trioeval.report.counts import money
-from trioeval.store import StoreReader, read_store
+from trioeval.store.reader import StoreReader, read_store
 from trioeval.text_safety import escape_control_characters, inert_lines
 
 # Numbers, times and ages as text. Pure.

@@ -8,8 +8,8 @@ import attrs
 from trioeval.grading import output_text
 from trioeval.report.formats.json import indented
 from trioeval.report.records import RowRecord, agent_lines
+from trioeval.report.stored import StoredCall
 from trioeval.run import Status
-from trioeval.store import StoredCall
 from trioeval.text import score_text
 from trioeval.web.lane_cards import wait_word
 from trioeval.web.pages import count_text, money_text, seconds_text

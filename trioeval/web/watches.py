@@ -13,7 +13,8 @@ import attrs
 import trio
 
 from trioeval.errors import NotLiveError, StoreError
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.report.stored import StoredRunFacts
+from trioeval.store.reader import StoreReader
 from trioeval.web.history import LaneHistory
 from trioeval.web.live_client import Live, open_live
 from trioeval.web.pages import StoreReading

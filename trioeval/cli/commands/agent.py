@@ -71,7 +71,7 @@ def cancel(case: str, /, *, db: Database = None) -> int:
     case
         Its number in `trioeval runs --queue`, or its id there.
     """
-    from trioeval.cli.commands.run_queue import cancel_case  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.cli.commands.run_queue import cancel_case
 
     return cancel_case(db, case)
 
@@ -85,7 +85,7 @@ def limit(most: Whole, /, *, db: Database = None) -> int:
     most
         The number of cases, overriding suites; 0 restores the settings of the suites.
     """
-    from trioeval.cli.commands.run_queue import limit_line  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.run_queue import limit_line
 
     return limit_line(db, most)
 

@@ -15,8 +15,8 @@ from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.processes import end_survivors
 from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
-from trioeval.report import Head
-from trioeval.store import StoredRunFacts
+from trioeval.report.head import Head
+from trioeval.report.stored import StoredRunFacts
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

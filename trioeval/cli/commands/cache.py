@@ -35,7 +35,7 @@ def stats(*, json: Switch = False) -> int:
     json
         Print JSON.
     """
-    from trioeval.store.cache.file import read_contents  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.store.cache.file import read_contents
 
     path = _path()
     if not path.exists():
@@ -62,7 +62,7 @@ def clear(*, older_than: str | None = None, provider: str | None = None) -> int:
     provider
         Only replies of this provider as `cache stats` names it: `openai`, or one model, `openai:gpt-4.1`.
     """
-    from trioeval.store.cache.file import clear_cache  # noqa: PLC0415 - see above
+    from trioeval.store.cache.file import clear_cache
 
     age = None if older_than is None else read_age(older_than, "--older-than")
     path = _path()
@@ -83,9 +83,9 @@ def export(file: Path, /) -> int:
     file
         The file to write; an existing file is replaced.
     """
-    from trioeval.cli.inputs import check_files  # noqa: PLC0415 - see above
-    from trioeval.cli.output import LINES, write_whole  # noqa: PLC0415
-    from trioeval.store.cache.file import export_entries  # noqa: PLC0415
+    from trioeval.cli.inputs import check_files
+    from trioeval.cli.output import LINES, write_whole
+    from trioeval.store.cache.file import export_entries
 
     path = _path()
     if file.suffix.lower() != LINES:  # do not overwrite a file that was named by mistake
@@ -124,8 +124,8 @@ def _summary(path: Path, found: "CacheContents") -> str:
 
 
 def _table(found: "CacheContents") -> "Table":
-    from rich.table import Table  # noqa: PLC0415 - only for who draws
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table("provider")
     table.add_column("replies", justify="right")

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval compare`: two runs row by row."""
 
 import os
@@ -16,7 +15,6 @@ from trioeval.cli.output import check_outputs, output_suffix, write_whole
 from trioeval.cli.stored_results import open_runs, results_of
 from trioeval.cli.terminal import Exit, draw, pour, say, show
 from trioeval.errors import UsageError
-from trioeval.report import Head, json_chunks
 from trioeval.report.compare import (
     By,
     Comparison,
@@ -34,11 +32,14 @@ from trioeval.report.compare_chance import (
     nothing_shared,
 )
 from trioeval.report.compare_runs import Findings, findings_of
+from trioeval.report.formats.json import json_chunks
+from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
 from trioeval.report.run_list import run_line
-from trioeval.report.statistics import Bootstrap
+from trioeval.report.statistics.bootstrap import Bootstrap
+from trioeval.report.stored import StoredRunFacts
 from trioeval.report.totals import cluster_of
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.store.reader import StoreReader
 from trioeval.text_safety import escape_control_characters
 
 _SHOWN = 20  # changed rows
@@ -190,7 +191,7 @@ def _write_page(
     by: By,
     sentences: Sequence[str],
 ) -> None:
-    from trioeval.report.html_report import compare_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.html_report import compare_chunks
 
     reader, old, new = runs
     environment = read_environment(os.environ)

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval export` and `trioeval import`: results of runs, from the store and into it."""
 
 import os
@@ -12,7 +11,9 @@ from trioeval.cli.stored_results import open_runs, results_of, write_stored
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError, UsageError
 from trioeval.report.formats.imported import Imported, imported
-from trioeval.store import RunStart, open_store, read_store
+from trioeval.report.stored import RunStart
+from trioeval.store.reader import read_store
+from trioeval.store.store import open_store
 from trioeval.text import counted
 
 _AT_ONCE = 1000  # rows that are pending at once
@@ -57,7 +58,7 @@ def import_results(db: Path | None, files: Sequence[Path]) -> int:
         UsageError: A file cannot be read, or its run is stored already.
         StoreError: The database cannot be written to.
     """
-    import trio  # noqa: PLC0415 - only here
+    import trio
 
     environment = read_environment(os.environ)
     database = database_path(db, environment)

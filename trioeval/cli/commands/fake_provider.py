@@ -1,4 +1,3 @@
-# Separate from `cli.app`: loaded when it is used.
 """`trioeval fake-provider`: the fake server in the foreground."""
 
 import gc

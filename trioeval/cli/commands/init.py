@@ -1,4 +1,3 @@
-# Separate from `cli.app`: loaded when it is used.
 """`trioeval init`: a starter suite that runs at once, without a key."""
 
 import os
@@ -70,7 +69,7 @@ def write_suite(folder: Path | None, flags: InitFlags) -> int:
         UsageError: A flag cannot be used, or a file exists or cannot be written.
     """
     if flags.csv is not None:
-        from trioeval.cli.commands.init_csv import write_table_suite  # noqa: PLC0415 - loads suites
+        from trioeval.cli.commands.init_csv import write_table_suite
 
         return write_table_suite(folder, flags.csv, flags, os.environ)
     given = {

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.init`: loaded when a table is given.
 """`trioeval init --csv`: a suite for a table of questions."""
 
 import csv

@@ -64,7 +64,7 @@ def serve(
         The token that clients must send; by default TRIOEVAL_LIMITS_TOKEN. Required if other hosts can
         connect.
     """
-    from trioeval.cli.commands.limits_serve import run_limits_server  # noqa: PLC0415 - loaded on use
+    from trioeval.cli.commands.limits_serve import run_limits_server
 
     return run_limits_server(
         limits=limits,
@@ -95,7 +95,7 @@ def show(
     json
         As JSON.
     """
-    from trioeval.cli.commands.limits_admin import checked_place, show_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, show_limits
 
     return show_limits(checked_place(place), keys, interrupts, as_json=json)
 
@@ -142,7 +142,7 @@ def change(
     pause
         Grant nothing of it for so many seconds; 0 resumes it.
     """
-    from trioeval.cli.commands.limits_admin import change_limit, checked_place  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import change_limit, checked_place
 
     return change_limit(checked_place(place), key, wanted, pause, interrupts)
 
@@ -162,7 +162,7 @@ def remove(
     key
         The limit.
     """
-    from trioeval.cli.commands.limits_admin import checked_place, remove_limit  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, remove_limit
 
     return remove_limit(checked_place(place), key, interrupts)
 
@@ -193,7 +193,7 @@ def watch(
     json
         A line of JSON for each change.
     """
-    from trioeval.cli.commands.limits_admin import checked_place, watch_limits  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.limits_admin import checked_place, watch_limits
 
     place = checked_place(LimitsLocation(url=url, namespace=namespace))
     return watch_limits(place, keys, interrupts, every=every, as_json=json)

@@ -78,12 +78,12 @@ async def open_place(
         SuiteError: The file cannot be read.
     """
     if place.limits is not None:
-        from trioeval.limits.file import open_file_limits  # noqa: PLC0415 - each way imports its own
+        from trioeval.limits.file import open_file_limits
 
         async with open_file_limits(place.limits) as backend:
             yield backend
     elif place.url is not None and place.url.startswith(_HTTP):
-        from trioeval.limits.http_client import open_http_limits  # noqa: PLC0415
+        from trioeval.limits.http_client import open_http_limits
 
         token = environ.get(TOKEN_VARIABLE) or None
         async with open_http_limits(place.url, token=token) as backend:
@@ -91,7 +91,7 @@ async def open_place(
     else:
         namespace = NAMESPACE if place.namespace is None else place.namespace
         with requires_extra("redis"):
-            from trioeval.limits.redis import open_redis  # noqa: PLC0415
+            from trioeval.limits.redis import open_redis
 
         async with open_redis(place.url or "", namespace=namespace) as backend:
             yield backend
@@ -137,8 +137,8 @@ def chosen(states: Sequence[LimitState], keys: Sequence[str]) -> list[LimitState
 
 def limits_table(states: Iterable[LimitState]) -> "Table":
     """Return a table of limits and their usage."""
-    from rich.table import Table  # noqa: PLC0415 - only for who draws
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table("limit", "kind")
     for name in ("capacity", "span", "in use", "free"):
@@ -387,7 +387,7 @@ async def _follow(
 async def _redraw(
     backend: Backend, states: Sequence[LimitState], keys: Sequence[str], every: float
 ) -> None:
-    from rich.live import Live  # noqa: PLC0415 - only where there is a terminal
+    from rich.live import Live
 
     with Live(console=open_console(sys.stdout), auto_refresh=False) as live:
 

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.limits`: loaded when it is used.
 """`trioeval limits serve`: shared limits over HTTP, in the foreground."""
 
 import os
@@ -53,7 +52,7 @@ def run_limits_server(
         OutputError: The file of limits could not be written at the end.
     """
     with requires_extra("serve"):
-        from trioeval.limits.server import ServeSettings  # noqa: PLC0415 - an extra
+        from trioeval.limits.server import ServeSettings
 
     if limits is None and redis is None:
         raise UsageError("nothing to serve: give --limits FILE, or --redis redis://host")
@@ -101,7 +100,7 @@ async def _serve(
     interrupts: Interrupts,
 ) -> TrioevalError | OSError | None:
     """Serve until stopped; return the error that prevented it, if any. A generated token is in a file."""
-    from trioeval.limits.server import serve_limits  # noqa: PLC0415 - an extra
+    from trioeval.limits.server import serve_limits
 
     stop = trio.Event()
     failure: TrioevalError | OSError | None = None

@@ -1,4 +1,3 @@
-# Separate from `cli.app`: loaded when it is used.
 """`trioeval preview`: the first rows of datasets, generated without storing them."""
 
 import signal

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval runs --graph`: the dependencies and the state of a stored run."""
 
 import json
@@ -12,10 +11,11 @@ import attrs
 from trioeval.cli.environment import read_environment
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, show
-from trioeval.report import Head
 from trioeval.report.graph import Form, Node, State, case_nodes, graph_text, state_of, task_nodes
+from trioeval.report.head import Head
 from trioeval.report.run_list import run_line
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.report.stored import StoredRunFacts
+from trioeval.store.reader import StoreReader
 
 
 def show_graph(db: Path | None, run: str, *, form: Form, as_json: bool) -> int:

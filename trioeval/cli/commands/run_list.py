@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval runs`: lists stored runs, and deletes some."""
 
 import json

@@ -52,7 +52,7 @@ def resume(
     interrupts: _Injected,
 ) -> int:
     """Continue an interrupted run with the flags that it was started with."""
-    from trioeval.cli.run.command import run_command  # noqa: PLC0415 - imports wait until they are needed
+    from trioeval.cli.run.command import run_command
 
     flags = RunFlags(
         what=SuiteFlags(env_file=env_file),
@@ -96,14 +96,14 @@ def list_runs(
         Print JSON.
     """
     if queue:
-        from trioeval.cli.commands.run_queue import show_queue  # noqa: PLC0415 - see above
+        from trioeval.cli.commands.run_queue import show_queue
 
         return show_queue(db, as_json=json)
     if graph is not None:
-        from trioeval.cli.commands.run_graph import show_graph  # noqa: PLC0415 - see above
+        from trioeval.cli.commands.run_graph import show_graph
 
         return show_graph(db, graph, form=form, as_json=json)
-    from trioeval.cli.commands.run_list import show_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.run_list import show_runs
 
     return show_runs(db, suite=suite, state=state, limit=limit, as_json=json)
 
@@ -119,7 +119,7 @@ def delete_runs(run: str, /, *more: str, db: Database = None) -> int:
     more
         Further runs.
     """
-    from trioeval.cli.commands.run_list import delete  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.run_list import delete
 
     return delete(db, (run, *more))
 
@@ -140,7 +140,7 @@ def prune_runs(
     keep
         Keep this many of the latest runs.
     """
-    from trioeval.cli.commands.run_list import prune  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.run_list import prune
 
     return prune(db, older_than=older_than, keep=keep)
 
@@ -173,7 +173,7 @@ def show(
     task
         Show only this task of the suite.
     """
-    from trioeval.cli.commands.show import show_row, show_run  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.show import show_row, show_run
 
     if index is not None:
         return show_row(db, run, index, task=task)
@@ -188,7 +188,7 @@ def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None)
     output
         A result file, in the formats of `run`. Repeatable.
     """
-    from trioeval.cli.commands.exchange import export_run  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.exchange import export_run
 
     return export_run(db, run, output)
 
@@ -203,7 +203,7 @@ def import_files(file: Path, /, *more: Path, db: Database = None) -> int:
     more
         Further result files.
     """
-    from trioeval.cli.commands.exchange import import_results  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.exchange import import_results
 
     return import_results(db, (file, *more))
 
@@ -252,7 +252,7 @@ def compare(
     after
         The later run.
     """
-    from trioeval.cli.commands.compare import compare_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.compare import compare_runs
 
     return compare_runs(db, before, after, flags)
 
@@ -282,7 +282,7 @@ def view(
     interrupts: _Injected,
 ) -> int:
     """Serve a page that shows and controls runs in progress, until interrupted."""
-    from trioeval.cli.commands.view import view_runs  # noqa: PLC0415 - see above
+    from trioeval.cli.commands.view import view_runs
 
     return view_runs(db, terms, interrupts)
 

@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval show`: the rows of a stored run or dataset, or everything about one row."""
 
 import itertools
@@ -16,11 +15,10 @@ from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.columns.profile import Profiler
 from trioeval.columns.result import ColumnProfile
 from trioeval.errors import DatasetError, UsageError
-from trioeval.report import Head, RowRecord, Totals
 from trioeval.report.columns import (
     Profile,
     dropped_view,
@@ -30,9 +28,12 @@ from trioeval.report.columns import (
     shown_path,
 )
 from trioeval.report.counts import RowNumbers
+from trioeval.report.head import Head
 from trioeval.report.question_eval import EndedTask, run_sentence, sentence
+from trioeval.report.records import RowRecord
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
+from trioeval.report.stored import DatasetFacts, StoredRunFacts
 from trioeval.report.summary import (
     RunUsage,
     failures_view,
@@ -41,8 +42,9 @@ from trioeval.report.summary import (
     usage_lines,
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
-from trioeval.report.totals import success_text
-from trioeval.store import DatasetFacts, NotRunRows, StoredRunFacts, StoreReader
+from trioeval.report.totals import Totals, success_text
+from trioeval.store.not_run_rows import NotRunRows
+from trioeval.store.reader import StoreReader
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
@@ -322,7 +324,7 @@ def show_row(db: Path | None, run: str, index: int, *, task: str | None) -> int:
         UsageError: The run, task or row does not exist.
         StoreError: The database cannot be read.
     """
-    from trioeval.report.row_view import row_view  # noqa: PLC0415
+    from trioeval.report.row_view import row_view
 
     if names_folder(run):
         return show_folder(Path(run), 0, index)

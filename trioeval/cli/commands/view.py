@@ -1,4 +1,3 @@
-# Separate from `cli.commands.runs`: loaded when it is used.
 """`trioeval view`: pages that show and control runs in progress."""
 
 import os
@@ -39,7 +38,7 @@ def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
         StoreError: The database cannot be read.
     """
     try:
-        import trioeval.web.security  # noqa: F401, PLC0415 - an extra
+        import trioeval.web.security  # noqa: F401 - an extra
     except ImportError as error:
         msg = "`trioeval view` needs the extra `view`: pip install 'trioeval[view]'"
         raise UsageError(msg) from error
@@ -71,11 +70,11 @@ async def _serve(
     path: Path, terms: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
 ) -> OSError | None:
     """Serve, and return the error if listening failed."""
-    from trioeval.serving.listening import open_listeners, serve_app  # noqa: PLC0415 - takes a while
-    from trioeval.web.app import LiveView  # noqa: PLC0415 - an extra
-    from trioeval.web.pages import StoreReading  # noqa: PLC0415
-    from trioeval.web.security import AccessRules  # noqa: PLC0415
-    from trioeval.web.watches import RunWatches  # noqa: PLC0415
+    from trioeval.serving.listening import open_listeners, serve_app
+    from trioeval.web.app import LiveView
+    from trioeval.web.pages import StoreReading
+    from trioeval.web.security import AccessRules
+    from trioeval.web.watches import RunWatches
 
     try:
         listeners, address = await open_listeners(terms.host, terms.port)

@@ -1,4 +1,3 @@
-# Separate from `cli.progress.progress`: imported on demand.
 """Progress in the log of GitHub Actions: groups, and annotations of the rows that did not pass."""
 
 from collections.abc import Callable, Iterator, Sequence

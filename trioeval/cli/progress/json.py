@@ -1,4 +1,3 @@
-# Separate from `cli.progress.progress`: imported on demand.
 """Progress for programs: a JSON object on each line of stderr."""
 
 from collections.abc import Callable, Mapping, Sequence

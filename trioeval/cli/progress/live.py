@@ -1,4 +1,3 @@
-# Separate from `cli.progress.progress`: imported on demand.
 """Progress on a terminal: a picture below all printed lines, redrawn in place.
 
 The terminal may become narrower or disappear; neither is an error of the run. Drawing must not slow the run

@@ -91,18 +91,18 @@ def open_progress(
     mode = choose_mode(chosen, environ, is_terminal=stream.isatty())
     # Each is imported on demand.
     if mode == "live" and stream.isatty():  # in a file it would be useless
-        from trioeval.cli.progress.live import LiveProgress  # noqa: PLC0415
+        from trioeval.cli.progress.live import LiveProgress
 
         return LiveProgress()
     if mode == "github":
-        from trioeval.cli.progress.github import GithubProgress  # noqa: PLC0415
+        from trioeval.cli.progress.github import GithubProgress
 
         root = Path(environ.get("GITHUB_WORKSPACE") or Path.cwd())
         return GithubProgress(suite, root.resolve(), strip)
     if mode == "json":
-        from trioeval.cli.progress.json import JsonProgress  # noqa: PLC0415
+        from trioeval.cli.progress.json import JsonProgress
 
         return JsonProgress()
-    from trioeval.cli.progress.plain import PlainProgress  # noqa: PLC0415
+    from trioeval.cli.progress.plain import PlainProgress
 
     return PlainProgress()

@@ -1,28 +1,34 @@
 """The views and counters of a run in progress."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from trioeval.agent.model import AgentSettings
-from trioeval.agent.protocols import AgentEvent
+from trioeval.agent import is_agent
 from trioeval.cli.progress.progress import RunProgress
-from trioeval.cli.progress.tasks import TaskProgress
 from trioeval.cli.run.results import Collector
 from trioeval.cli.terminal import say
-from trioeval.columns.events import DatasetEvent
-from trioeval.columns.makers.base import OWN_LANES
-from trioeval.columns.model import ColumnsSettings
+from trioeval.columns import is_columns
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.kernel import Event, Lanes
 from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.records import RowRecord
-from trioeval.report.run_metrics import RunMetrics
 from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
 from trioeval.run import PreparedSuite, PreparedTask, Row, Status
+
+if TYPE_CHECKING:
+    from trioeval.agent.protocols import AgentEvent
+    from trioeval.cli.progress.tasks import TaskProgress
+    from trioeval.columns.events import DatasetEvent
+    from trioeval.question_eval.answer import QuestionEvent
+    from trioeval.report.run_metrics import RunMetrics
 
 # The state of a run, computed from its rows and lanes on demand.
 
@@ -102,7 +108,7 @@ class RunViews:
     lanes: Lanes
     collector: Collector
     """The collector of rows, which has those of earlier executions and reports each new row."""
-    metrics: RunMetrics
+    metrics: RunMetrics | None
     progress: RunProgress
     """The progress on stderr."""
     verbose: bool
@@ -112,7 +118,8 @@ class RunViews:
     warn: Callable[[str], None]
     """Called with warnings."""
     picture: RunStateSource = attrs.field(init=False)
-    tasks: TaskProgress = attrs.field(init=False)
+    tasks: TaskProgress | None = attrs.field(init=False)
+    """The progress of its tasks; None if all of them are of type `prompt_eval`."""
 
     @picture.default
     def _make_source(self) -> RunStateSource:
@@ -129,13 +136,18 @@ class RunViews:
         )
 
     @tasks.default
-    def _make_tasks(self) -> TaskProgress:
+    def _make_tasks(self) -> TaskProgress | None:
+        if all(part.prepared.suite.settings.type == "prompt_eval" for part in self.prepared.parts):
+            return None
+        from trioeval.cli.progress.tasks import TaskProgress
+
         verbose_line = say if self.verbose else None
         began_at = self.picture.activity.began_at
         return TaskProgress(self.warn, _row_counts(self.prepared), verbose_line, began_at)
 
     def __attrs_post_init__(self) -> None:
-        self.metrics.lanes = self.lanes.statistics
+        if self.metrics is not None:
+            self.metrics.lanes = self.lanes.statistics
         for part in self.prepared.parts:
             self._expect(part)
         self.collector.watch = self._add
@@ -143,20 +155,36 @@ class RunViews:
     def observe(self, event: Event) -> None:
         """Handle an event of the kernel."""
         self.picture.activity.observe(event)
-        self.metrics.observe(event)
+        if self.metrics is not None:
+            self.metrics.observe(event)
 
     def observe_agent(self, event: AgentEvent) -> None:
         """Handle an event of an agent."""
-        self.tasks.observe(event)
-        self.metrics.observe_agent(event)
+        if self.tasks is not None:
+            self.tasks.observe(event)
+        if self.metrics is not None:
+            self.metrics.observe_agent(event)
 
     def observe_dataset(self, task: str | None, event: DatasetEvent) -> None:
         """Handle an event of a dataset."""
-        self.tasks.observe(event, task)
+        if self.tasks is not None:
+            self.tasks.observe(event, task)
+
+    def dataset_ended(self, task: str | None) -> None:
+        """Remove the line of a dataset that has ended."""
+        if self.tasks is not None:
+            self.tasks.ended(task)
+
+    def observe_question(self, event: QuestionEvent) -> None:
+        """Handle an event of a question."""
+        if self.tasks is not None:
+            self.tasks.observe(event)
 
     async def show(self) -> None:
         """Show the progress until cancelled, or until it cannot be shown."""
-        await self.progress.show(self.picture.state, self.tasks.lines)
+        await self.progress.show(
+            self.picture.state, tuple if self.tasks is None else self.tasks.lines
+        )
 
     def settled(self, task: PreparedTask) -> None:
         """Handle the tests of a task, which are known from now on."""
@@ -178,7 +206,7 @@ class RunViews:
             return
         kept = self.collector.run.reused_rows(part.id)
         self.picture.expect(_rows_of_lanes(part.prepared, kept))
-        if isinstance(part.prepared.suite.settings, AgentSettings):
+        if self.tasks is not None and is_agent(part.prepared.suite.settings):
             self.tasks.expect(part.id, part.rows - len(kept))
 
 
@@ -200,4 +228,4 @@ def _limit(lanes: Lanes, name: str) -> int | None:
 def _row_counts(prepared: PreparedSuite) -> Mapping[str | None, int | None]:
     """Return the number of rows of each dataset, as far as the suite sets it."""
     parts = {part.id: part.prepared.suite.settings for part in prepared.parts}
-    return {task: own.rows for task, own in parts.items() if isinstance(own, ColumnsSettings)}
+    return {task: own.rows for task, own in parts.items() if is_columns(own)}

@@ -1,4 +1,3 @@
-# Separate from `cli.progress.run`: the progress of tasks of each type, without the rest of the run.
 """The progress of question, dataset and agent tasks: a line for each, and for `--verbose` each event."""
 
 from collections import Counter
@@ -30,7 +29,7 @@ from trioeval.columns.events import (
     RowDropped,
 )
 from trioeval.question_eval.answer import QuestionEvent
-from trioeval.question_eval.result import OUTCOMES
+from trioeval.question_eval.counts import OUTCOMES
 from trioeval.report.columns import failure_line
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters

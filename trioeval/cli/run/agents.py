@@ -1,22 +1,20 @@
 """The resources of a run's agents: a folder beside the database, and a queue shared with other programs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trioeval.agent.cases import WorkspaceTemplates
-from trioeval.agent.model import AgentSettings, case_of
-from trioeval.agent.open import AgentOptions
+from trioeval.agent import is_agent
 from trioeval.cli.environment import agents_folder
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
-from trioeval.store.planner.planner import open_planner
 from trioeval.templates import is_template
 
-
-def has_agents(prepared: PreparedSuite) -> bool:
-    """Return whether a suite has agent tasks."""
-    return any(isinstance(part.prepared.suite.settings, AgentSettings) for part in prepared.parts)
+if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions
 
 
 async def agent_terms(
@@ -26,8 +24,8 @@ async def agent_terms(
     stack: AsyncExitStack,
     *,
     warn: Callable[[str], None],
-) -> AgentOptions:
-    """Return the folder and queue of a run's agents. A checkpoint if they use the queue.
+) -> AgentOptions | None:
+    """Return the folder and queue of a run's agents, None without agents. A checkpoint if they use the queue.
 
     Args:
         prepared: The suite.
@@ -39,8 +37,11 @@ async def agent_terms(
     Raises:
         StoreError: The queue in the database cannot be used.
     """
-    if not has_agents(prepared):
-        return AgentOptions()
+    if not prepared.has_tasks("agent"):
+        return None
+    from trioeval.agent.open import AgentOptions
+    from trioeval.store.planner.planner import open_planner
+
     limit = prepared.suite.run_limits.max_concurrent_root_tasks
     planner = None
     if limit:
@@ -59,12 +60,15 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     Raises:
         UsageError: A workspace contains the folder of agents.
     """
-    if database is None or not has_agents(prepared):
+    if database is None or not prepared.has_tasks("agent"):
         return
+    from trioeval.agent.cases import WorkspaceTemplates
+    from trioeval.agent.model import case_of
+
     copies = agents_folder(database, "run").parent.resolve()
     for part in prepared.parts:
         suite = part.prepared.suite
-        if not isinstance(suite.settings, AgentSettings):
+        if not is_agent(suite.settings):
             continue
         templates = WorkspaceTemplates.of(part.prepared.context, part.prepared.templates)
         cases = (case_of(test) for test in suite.tests)

@@ -46,7 +46,7 @@ def _run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) ->
 
 
 def _continue(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.resume import find_run, report_finished  # noqa: PLC0415 - see above
+    from trioeval.cli.run.resume import find_run, report_finished
 
     outputs = tuple(path.absolute() for path in flags.output.output)
     found = find_run(suite, flags)
@@ -77,13 +77,13 @@ def _run(
     interrupts: Interrupts,
     found: "RunToContinue | None" = None,
 ) -> int:
-    from trioeval.cli.run.run import run_loaded  # noqa: PLC0415 - see above
+    from trioeval.cli.run.run import run_loaded
 
     return run_loaded(loaded, flags, interrupts, found)
 
 
 def _watch(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
-    from trioeval.cli.run.watch import WatchedRun, marks_of, watch  # noqa: PLC0415 - see above
+    from trioeval.cli.run.watch import WatchedRun, marks_of, watch
 
     if flags.what.record is not None:
         raise UsageError("--record and --watch exclude each other: a recording holds one run")

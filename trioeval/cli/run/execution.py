@@ -6,8 +6,10 @@ does one that comes when the last row is there. A store that cannot write any mo
 way every row is written: a reply that was paid for is never lost to an impatient hand, or a full disk.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from trioeval.agent.open import AgentOptions
 from trioeval.cli.environment import EnvironmentSettings
 from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
@@ -24,36 +25,36 @@ from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
-from trioeval.cli.run.observers import open_telemetry, open_trace, serve_metrics, trace_of
 from trioeval.cli.run.results import Collector, show_results
 from trioeval.cli.run.start import Continuation, begin, utc
 from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
 from trioeval.cli.stopping import StopRequests
 from trioeval.cli.terminal import say
-from trioeval.columns.result import DatasetResult
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.kernel import Event, Observer
+from trioeval.kernel import Event, Lanes, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.backend import SharedLimits
-from trioeval.providers import Recorder
 from trioeval.providers.secrets import hide_in
-from trioeval.report import Results, RunInfo
 from trioeval.report.activity import Activity
-from trioeval.report.columns import trouble, was_cut_short
-from trioeval.report.run_metrics import RunMetrics, log_events
+from trioeval.report.results import Results, RunInfo
+from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.store import RunStart, StoredRun
-from trioeval.store.cache.cache import Cache
 from trioeval.store.database import DamagedError
+from trioeval.store.run import StoredRun
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions
+    from trioeval.columns.result import DatasetResult
+    from trioeval.limits.backend import SharedLimits
+    from trioeval.providers.local.record import Recorder
+    from trioeval.report.run_metrics import RunMetrics
+    from trioeval.store.cache.cache import Cache
     from trioeval.telemetry.spans import Telemetry
 
 
@@ -87,7 +88,7 @@ def add_step_summary(
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
-    from trioeval.report.formats.markdown import markdown_chunks  # noqa: PLC0415 - rarely needed
+    from trioeval.report.formats.markdown import markdown_chunks
 
     try:
         with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
@@ -137,12 +138,11 @@ class Execution:
             LimitError: The backend of the shared limits is unreachable; no provider was called.
             UsageError: Metrics cannot be served; no provider was called.
         """
-        metrics = RunMetrics(trio.current_time())
-        async with (
-            serve_metrics(self.flags.output.metrics_port, metrics),
-            open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
-            AsyncExitStack() as sharing,
-        ):
+        async with AsyncExitStack() as sharing:
+            metrics = await self._serve_metrics(sharing)
+            store, cache = await sharing.enter_async_context(
+                open_storage(self.storage, self.stopping.store_failed, self._warn)
+            )
             limits = await sharing.enter_async_context(
                 open_suite_limits(self.prepared, warn=self._warn)
             )
@@ -153,15 +153,7 @@ class Execution:
                 sharing,
                 warn=self._warn,
             )
-            telemetry = await sharing.enter_async_context(
-                open_telemetry(
-                    on=self.flags.output.otel,
-                    run_id=self.start.id,
-                    description=self.prepared.suite.description,
-                    keys=[key for keys in self.start.keys.values() for key in keys],
-                    warn=self._warn,
-                )
-            )
+            telemetry = await self._open_telemetry(sharing)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
             collector = self._collector(run)
@@ -221,10 +213,38 @@ class Execution:
     def _on_dataset_ended(
         self, collector: Collector, watching: RunViews, result: DatasetResult
     ) -> None:
-        watching.tasks.ended(result.task)
+        from trioeval.report.columns import trouble
+
+        watching.dataset_ended(result.task)
         collector.dataset(result)
         if self.flags.limits.fail_fast and trouble(result) is not None:
             self.stopping.stop()
+
+    async def _serve_metrics(self, stack: AsyncExitStack) -> RunMetrics | None:
+        """Serve the metrics of the run at the port of `--metrics-port`; return None without it."""
+        if (port := self.flags.output.metrics_port) is None:
+            return None
+        from trioeval.cli.run.observers import serve_metrics
+        from trioeval.report.run_metrics import RunMetrics
+
+        metrics = RunMetrics(trio.current_time())
+        await stack.enter_async_context(serve_metrics(port, metrics))
+        return metrics
+
+    async def _open_telemetry(self, stack: AsyncExitStack) -> Telemetry | None:
+        """Open the telemetry of `--otel`; return None without it."""
+        if not self.flags.output.otel:
+            return None
+        from trioeval.cli.run.observers import open_telemetry
+
+        return await stack.enter_async_context(
+            open_telemetry(
+                run_id=self.start.id,
+                description=self.prepared.suite.description,
+                keys=[key for keys in self.start.keys.values() for key in keys],
+                warn=self._warn,
+            )
+        )
 
     async def _run_suite(
         self,
@@ -233,9 +253,9 @@ class Execution:
         collector: Collector,
         limits: SharedLimits | None,
         *,
-        agents: AgentOptions,
-        metrics: RunMetrics,
-        telemetry: "Telemetry | None",
+        agents: AgentOptions | None,
+        metrics: RunMetrics | None,
+        telemetry: Telemetry | None,
     ) -> None:
         lanes = make_lanes(self.prepared, limits=limits)
         watching = RunViews(
@@ -248,7 +268,10 @@ class Execution:
             stopping=self.stopping.event.is_set,
             warn=self._warn,
         )
-        metrics.buses = agents.bus_stats
+        if agents is not None:
+            if metrics is not None:
+                metrics.buses = agents.bus_stats
+            agents = attrs.evolve(agents, observe=watching.observe_agent)
         self._activity = watching.picture.activity
 
         notify_live: Callable[[int | None, str | None], None] = _ignore_row
@@ -265,28 +288,22 @@ class Execution:
             self.stopping.take(rows.first)
             await collector.add_many(rows)
 
+        log: Observer | None = None
+        if self.flags.output.log is not None:
+            from trioeval.report.event_log import log_events as log
+
         def observe(event: Event) -> None:
             watching.observe(event)
             run.observe(event)
-            if self.flags.output.log is not None:
-                log_events(event)
+            if log is not None:
+                log(event)
             if self.recorder is not None and self.recorder.error is not None:
                 self.stopping.stop()  # at once, since rows may end much later than their calls
 
         with (
             self.stopping.scope,
             self.interrupts.deliver_to(self.stopping.interrupt),
-            open_trace(
-                self.flags.output.trace,
-                trace_of(
-                    self.prepared,
-                    run_id=run.id,
-                    began_at=watching.picture.activity.began_at,
-                    limits={name: one.limit for name, one in lanes.statistics().items()},
-                    keys=self.start.keys,
-                ),
-                self._warn,
-            ) as trace,
+            self._tracing(run, lanes, watching.picture.activity.began_at) as trace,
             telemetry or nullcontext(),
         ):
             watches += [] if trace is None else [trace]
@@ -323,14 +340,31 @@ class Execution:
                     record_observers=records,
                     cache=cache,
                     refresh_cache=self.storage.refresh,
-                    questions=watching.tasks.observe,
+                    questions=watching.observe_question,
                     settled=watching.settled,
                     datasets=partial(self._on_dataset_ended, collector, watching),
                     dataset_events=watching.observe_dataset,
                     reconcile=self.storage.reconcile,
-                    agents=attrs.evolve(agents, observe=watching.observe_agent),
+                    agents=agents,
                 )
                 nursery.cancel_scope.cancel("the suite has ended")
+
+    def _tracing(
+        self, run: StoredRun, lanes: Lanes, began_at: float
+    ) -> AbstractContextManager[Observers | None]:
+        """Return the context in which the file of `--trace` is open; without it, one that does nothing."""
+        if (path := self.flags.output.trace) is None:
+            return nullcontext()
+        from trioeval.cli.run.observers import open_trace, trace_of
+
+        trace = trace_of(
+            self.prepared,
+            run_id=run.id,
+            began_at=began_at,
+            limits={name: one.limit for name, one in lanes.statistics().items()},
+            keys=self.start.keys,
+        )
+        return open_trace(path, trace, self._warn)
 
     async def _store_all(self, run: StoredRun, collector: Collector, seconds: float) -> None:
         """Write everything that is known about the run to its store."""
@@ -409,7 +443,11 @@ class Execution:
 
     def _resume(self, run: StoredRun, collector: Collector) -> str | None:
         """Return the command that runs the rest of the rows; None if there are none."""
-        retry = any(map(was_cut_short, collector.datasets))
+        retry = False
+        if datasets := collector.datasets:
+            from trioeval.report.columns import was_cut_short
+
+            retry = any(map(was_cut_short, datasets))
         left = retry or self._is_left(run, collector) or run.error is not None
         if not left or self.storage.database is None or _is_damaged(run):
             return None

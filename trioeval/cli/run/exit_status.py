@@ -1,21 +1,24 @@
 """The end of a run: its exit code, its last line, and its usage. Pure."""
 
+from __future__ import annotations
+
 import math
 import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from trioeval.cli.terminal import Exit
-from trioeval.columns.result import DatasetResult
 from trioeval.kernel import StopReason
-from trioeval.report import Totals
-from trioeval.report.columns import trouble
 from trioeval.report.counts import money
-from trioeval.report.totals import counts_text, percent, success_text
+from trioeval.report.totals import Totals, counts_text, percent, success_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 _ALL = 100  # percent
 
@@ -85,7 +88,11 @@ class RunOutcome:
         totals, datasets, standing = self.totals, self.datasets, self.standing
         failed, errors, left = totals.count(Status.FAIL), totals.count(Status.ERROR), totals.left
         numbers = _numbers(totals, datasets, self.duration)
-        troubles = [problem for dataset in datasets if (problem := trouble(dataset)) is not None]
+        troubles: list[str] = []
+        if datasets:
+            from trioeval.report.columns import trouble
+
+            troubles += filter(None, map(trouble, datasets))
         if self.unwritten:
             return Exit.FAULT, f"{numbers}; exit 1: some results could not be written, see above"
         if self.signals:

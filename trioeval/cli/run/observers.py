@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from trioeval.cli.terminal import say
-from trioeval.columns.model import ColumnsSettings
+from trioeval.columns import is_columns
 from trioeval.errors import OutputError, UsageError
 from trioeval.evaluation.task_run import Observers, RowOf
 from trioeval.kernel import Event
@@ -47,8 +47,8 @@ _PLAIN = "text/plain; charset=utf-8"
 
 
 @asynccontextmanager
-async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator[None]:
-    """Serve metrics for the duration of the block, and print the address; do nothing without a port.
+async def serve_metrics(port: int, metrics: RunMetrics) -> AsyncGenerator[None]:
+    """Serve metrics for the duration of the block, and print the address.
 
     Args:
         port: The port on the loopback interface; 0 chooses a free port.
@@ -57,14 +57,10 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
     Raises:
         UsageError: The port is in use, or packages are missing.
     """
-    if port is None:
-        await trio.lowlevel.checkpoint()
-        yield
-        return
     page = MetricsPage(registry_of(lambda: metrics.families(trio.current_time())))
     stop = trio.Event()
     listeners, address = await _listen(port)
-    from trioeval.serving.listening import serve_app  # noqa: PLC0415 - takes a while
+    from trioeval.serving.listening import serve_app
 
     async with open_plain_nursery() as nursery:
         await nursery.start(partial(serve_app, page, listeners, stop, grace=_STOP_GRACE))
@@ -76,7 +72,7 @@ async def serve_metrics(port: int | None, metrics: RunMetrics) -> AsyncGenerator
 
 
 async def _listen(port: int) -> "tuple[list[trio.SocketListener], Address]":
-    from trioeval.serving.listening import open_listeners  # noqa: PLC0415
+    from trioeval.serving.listening import open_listeners
 
     try:
         return await open_listeners(_HOST, port)
@@ -110,7 +106,7 @@ class MetricsPage:
         await send({"type": "http.response.body", "body": body})
 
     def _answer(self, method: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
-        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - an extra
+        from prometheus_client.exposition import choose_encoder
 
         if not OwnNames(host=_HOST).has(headers.get("host", "")):
             return 421, _PLAIN, f"Unknown host name; this server is {_HOST}.\n".encode()
@@ -131,8 +127,8 @@ def registry_of(
         UsageError: The library is not installed.
     """
     try:
-        from prometheus_client import CollectorRegistry  # noqa: PLC0415 - an extra
-        from prometheus_client.registry import Collector  # noqa: PLC0415
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.registry import Collector
     except ImportError as error:
         raise UsageError(
             "--metrics-port needs the extra `metrics`: pip install 'trioeval[metrics]'"
@@ -148,7 +144,7 @@ def registry_of(
 
 
 def _metric(family: MetricFamily | Distribution) -> "Metric":
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     if isinstance(family, Distribution):
         bounds = ["+Inf" if bound == float("inf") else str(bound) for bound in family.bounds]
@@ -169,14 +165,12 @@ def _plain(label: str) -> str:
 # `--trace FILE`: the calls and waits of lanes over time, for trace viewers.
 
 
-def check_trace(path: Path | None) -> None:
+def check_trace(path: Path) -> None:
     """Check that the file can be written, before any call is paid for; create its folder.
 
     Raises:
         UsageError: The path is a folder, or its folder is not writable.
     """
-    if path is None:
-        return
     if path.is_dir():
         raise UsageError(f"--trace {path}: is a folder")
     try:
@@ -198,28 +192,25 @@ def check_trace(path: Path | None) -> None:
 
 @contextmanager
 def open_trace(
-    path: Path | None,
+    path: Path,
     trace: TraceRecords,
     warn: Callable[[str], None],
-) -> Iterator[Observers | None]:
+) -> Iterator[Observers]:
     """Write all events to a file for the duration of the block; the file is complete in any case.
 
     Earlier contents of the file are replaced.
 
     Args:
-        path: The file; None writes nothing.
+        path: The file.
         trace: The maker of records.
         warn: Called with the first error of writing; the run continues.
 
     Yields:
-        The observers of tasks; None if nothing is written.
+        The observers of tasks.
 
     Raises:
         OutputError: The file cannot be opened; no call was made.
     """
-    if path is None:
-        yield None
-        return
     try:
         # Unbuffered, so that the events before a kill are in the file.
         file = FileIO(path, "w", opener=_open_at_once)
@@ -291,7 +282,7 @@ def trace_of(
     steps = {
         part.id: part.prepared.steps
         for part in prepared.parts
-        if part.rows is not None and not isinstance(part.prepared.suite.settings, ColumnsSettings)
+        if part.rows is not None and not is_columns(part.prepared.suite.settings)
     }
 
     def name_of(task: str | None, row: int) -> str | None:
@@ -328,16 +319,14 @@ _INSTALL = (
 )
 
 
-def check_telemetry(*, on: bool) -> None:
+def check_telemetry() -> None:
     """Check that telemetry can be sent, before any call is paid for.
 
     Raises:
         UsageError: The extra `otel`, or the exporter, is not installed.
     """
-    if not on:
-        return
     try:
-        from trioeval.telemetry.export import find_exporters  # noqa: PLC0415 - an extra
+        from trioeval.telemetry.export import find_exporters
     except ImportError:
         raise UsageError(_INSTALL) from None
     find_exporters("traces", os.environ)
@@ -347,18 +336,16 @@ def check_telemetry(*, on: bool) -> None:
 @asynccontextmanager
 async def open_telemetry(
     *,
-    on: bool,
     run_id: str,
     description: str | None,
     keys: Sequence[str],
     warn: Callable[[str], None],
-) -> AsyncGenerator["Telemetry | None"]:
+) -> AsyncGenerator["Telemetry"]:
     """Send the events of a run to OpenTelemetry; flush at the end of the block, after the run.
 
     An endpoint that does not respond delays the end of the block by some seconds only.
 
     Args:
-        on: Whether telemetry is enabled.
         run_id: The id of the run.
         description: The description of the suite.
         keys: Texts that must not appear in any attribute.
@@ -367,13 +354,10 @@ async def open_telemetry(
     Raises:
         UsageError: The extra `otel`, or the exporter, is not installed; no call was made.
     """
-    if not on:
-        yield None
-        return
-    check_telemetry(on=True)
-    from trioeval.telemetry.content import wants_content  # noqa: PLC0415 - an extra
-    from trioeval.telemetry.export import is_own, open_exporting  # noqa: PLC0415
-    from trioeval.telemetry.spans import Telemetry  # noqa: PLC0415
+    check_telemetry()
+    from trioeval.telemetry.content import wants_content
+    from trioeval.telemetry.export import is_own, open_exporting
+    from trioeval.telemetry.spans import Telemetry
 
     exporter_log = _ExporterLog(trio.lowlevel.current_trio_token(), warn)
     with exporter_log.instead_of_logs(on=is_own()):

@@ -1,4 +1,3 @@
-# Separate from `cli.run.run`: together they exceed 600 lines.
 """`--plan`: what a run would do, without calling a provider."""
 
 import datetime as dt

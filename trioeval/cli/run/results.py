@@ -4,37 +4,42 @@ All of them are made from records, as the store of the run has them. Rows of ear
 are inserted in their places. No row is held here.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from trioeval.cli.output import LINES, LinesFile, output_suffix, write_results
 from trioeval.cli.terminal import draw, say, show
-from trioeval.columns.makers.base import OWN_LANES
-from trioeval.columns.model import ColumnsSettings
-from trioeval.columns.result import DatasetResult
+from trioeval.columns import is_columns
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.errors import OutputError, StoreError
 from trioeval.evaluation.journal import ReusedRows
 from trioeval.evaluation.prepared import PreparedTask
 from trioeval.providers.secrets import hide_in
-from trioeval.question_eval.result import question_of
-from trioeval.report import Head, Results, RowRecord, RunInfo, Totals, config_tests
-from trioeval.report.columns import dataset_json, dataset_lines, read_dataset
+from trioeval.question_eval import question_of
 from trioeval.report.counts import RowNumbers
+from trioeval.report.head import Head, config_tests
 from trioeval.report.question_eval import run_sentence, sentence
-from trioeval.report.results import range_json
+from trioeval.report.records import RowRecord
+from trioeval.report.results import Results, RunInfo, range_json
+from trioeval.report.stored import RunStart
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows
-from trioeval.report.totals import derive
+from trioeval.report.totals import Totals, derive
 from trioeval.run import PreparedSuite, Row, RowsNotRun, Status
-from trioeval.store import RunStart, StoredRun
+from trioeval.store.run import StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.columns.result import DatasetResult
 
 _ALL_ROWS = 1 << INDEX_BITS
 _FILE_NAME = 100  # characters of a file name that are shown
@@ -83,7 +88,7 @@ class CollectedRows:
     @property
     def makes_dataset(self) -> bool:
         """True if it makes a dataset, and has no rows."""
-        return isinstance(self.task.prepared.suite.settings, ColumnsSettings)
+        return is_columns(self.task.prepared.suite.settings)
 
     @property
     def is_whole(self) -> bool:
@@ -141,7 +146,7 @@ class Collector:
         *,
         cell: int,
         tests: int,
-    ) -> "Collector":
+    ) -> Collector:
         """Return a collector for the rows of a suite.
 
         Args:
@@ -173,7 +178,9 @@ class Collector:
         found = []
         for part in self.parts:
             settings = part.task.prepared.suite.settings
-            if isinstance(settings, ColumnsSettings):
+            if is_columns(settings):
+                from trioeval.columns.result import DatasetResult
+
                 rows = settings.rows or 0
                 unheard = DatasetResult(
                     task=part.head.task, requested=rows, written=0, not_run={"fault": rows}
@@ -210,6 +217,8 @@ class Collector:
 
     def dataset(self, result: DatasetResult) -> None:
         """Store the result of the dataset of a task, without secrets."""
+        from trioeval.report.columns import dataset_json, read_dataset
+
         part = self._by_task[result.task]
         part.dataset = read_dataset(hide_in(dataset_json(result), part.keys))
 
@@ -379,7 +388,7 @@ def show_results(
     Returns:
         The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
@@ -404,7 +413,7 @@ def show_results(
 
 
 def _show_dataset(result: DatasetResult) -> None:
-    from trioeval.report.columns import Profile  # noqa: PLC0415 - after the run
+    from trioeval.report.columns import Profile
 
     for line in ended_lines(result):
         say(line)
@@ -414,6 +423,8 @@ def _show_dataset(result: DatasetResult) -> None:
 
 def ended_lines(result: DatasetResult) -> Sequence[str]:
     """Return the lines of a dataset at the end of a run, with paths relative to the working folder."""
+    from trioeval.report.columns import dataset_lines
+
     first, *others = dataset_lines(result, Path.cwd())
     return [
         f"task {escape_control_characters(result.task or 'dataset', _NAME)}: {first}",
@@ -422,8 +433,8 @@ def ended_lines(result: DatasetResult) -> Sequence[str]:
 
 
 def _show_rows(part: CollectedRows, command: Callable[[int], str | None]) -> None:
-    from trioeval.report.summary import failures_view  # noqa: PLC0415 - after the run
-    from trioeval.report.tables import rows_table  # noqa: PLC0415 - after the run
+    from trioeval.report.summary import failures_view
+    from trioeval.report.tables import rows_table
 
     first = part.first_rows
     if first is None:
@@ -445,7 +456,7 @@ def _show_rows(part: CollectedRows, command: Callable[[int], str | None]) -> Non
 
 
 def _show_totals(part: CollectedRows) -> None:
-    from trioeval.report.tables import columns_table  # noqa: PLC0415 - after the run
+    from trioeval.report.tables import columns_table
 
     if part.head.task is not None:
         say(f"task {escape_control_characters(part.head.task, _NAME)}")

@@ -24,14 +24,14 @@ from trioeval.cli.stored_results import (
     write_stored,
 )
 from trioeval.cli.terminal import say
-from trioeval.columns.files import is_whole
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import recorded_row_name
 from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
 from trioeval.evaluation.suite_files import CodeFiles, file_digests
-from trioeval.report import Head
+from trioeval.report.head import Head
+from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite
-from trioeval.store import StoredRunFacts, StoreReader
+from trioeval.store.reader import StoreReader
 from trioeval.store.run_start import PROGRAM, judged_rows
 
 
@@ -191,6 +191,8 @@ def find_run(suite: Path | None, flags: RunFlags) -> RunToContinue:
 
 def _has_datasets(reader: StoreReader, facts: StoredRunFacts) -> bool:
     """Return whether the files of all datasets of a finished run are unchanged. Reads all of them."""
+    from trioeval.columns.files import is_whole
+
     known = reader.datasets(facts)
     if not known:
         return True

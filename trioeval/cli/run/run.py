@@ -1,16 +1,17 @@
-# Separate from `cli.run.command`: loaded when it is used.
 """`trioeval run`: prepares and runs a loaded suite, or reports what is wrong with it."""
+
+from __future__ import annotations
 
 import gc
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from trioeval.agent.model import AgentSettings
 from trioeval.cli.environment import (
     EnvironmentSettings,
     cache_path,
@@ -33,9 +34,6 @@ from trioeval.cli.output import check_outputs
 from trioeval.cli.progress.progress import RunProgress, open_progress
 from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
-from trioeval.cli.run.observers import check_telemetry, check_trace
-from trioeval.cli.run.plan import plan_lines, size_lines
-from trioeval.cli.run.resume import RunToContinue
 from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.settings import (
@@ -48,11 +46,7 @@ from trioeval.cli.settings import (
 )
 from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import Exit, say, show
-from trioeval.columns.open import check_folders, read_seeds
 from trioeval.errors import UsageError
-from trioeval.evaluation.suite_files import CodeFiles, named_files
-from trioeval.providers import Recorder
-from trioeval.providers.local.replay import ReplaySettings
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.same_rows import task_digest
 from trioeval.suite.expand import expand
@@ -60,6 +54,9 @@ from trioeval.suite.filters import select_tests
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import TooManyRowsError
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.cli.run.resume import RunToContinue
 
 
 def run_loaded(
@@ -80,6 +77,8 @@ def run_loaded(
         StoreError: The run cannot be stored.
         DatasetError: A dataset cannot be written to its folder; the run is not started either.
     """
+    from trioeval.evaluation.suite_files import CodeFiles, named_files
+
     suite = loaded.suite
     environment = read_environment({**loaded.environ, **suite.env})
     # Environment files that a suite names must not choose which files are written.
@@ -95,6 +94,8 @@ def run_loaded(
     except TooManyRowsError as error:
         if not plans:
             raise
+        from trioeval.cli.run.plan import size_lines
+
         return _show_plan(size_lines(error))
     known = all(part.rows is not None for part in prepared.parts)
     if known and not prepared.size and not flags.rows.allow_empty and _has_rows(suite):
@@ -104,18 +105,23 @@ def run_loaded(
         say(f"warning: {warning}")
     _warn_of_cut_recordings(prepared)
     _check_recorded(prepared, flags.what)
-    prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
+    if prepared.has_tasks("columns"):
+        from trioeval.columns.open import check_folders, read_seeds
+
+        prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
+        if found is None and not plans:
+            check_folders(prepared)
     if plans:
+        from trioeval.cli.run.plan import plan_lines
+
         return _show_plan(plan_lines(prepared))
-    if found is None:
-        check_folders(prepared)
     storage = RunStorage(
         database=database_path(flags.keep.db, own_environment)
         if flags.begin.write is not False
         else None,
         durability=flags.keep.durability or "normal",
         wal=own_environment.wal,
-        is_cached=changed.evaluate_options.cache,
+        is_cached=changed.evaluate_options.cache and _has_replies_to_cache(prepared),
         cache=cache_path(own_environment),
         cache_ttl_s=environment.cache_ttl_s,
         # What a recording lacks cannot be replayed: everything is asked for it.
@@ -184,12 +190,20 @@ def _has_rows(suite: Suite) -> bool:
 def _execute(execution: Execution) -> int:
     flags = execution.flags
     check_outputs(flags.output.output)
-    check_trace(flags.output.trace)
-    check_telemetry(on=flags.output.otel)
-    record = flags.what.record
-    recording = nullcontext() if record is None else Recorder.create(record)
+    if flags.output.trace is not None:
+        from trioeval.cli.run.observers import check_trace
+
+        check_trace(flags.output.trace)
+    if flags.output.otel:
+        from trioeval.cli.run.observers import check_telemetry
+
+        check_telemetry()
+    recording: AbstractContextManager[Recorder | None] = nullcontext()
+    if (record := flags.what.record) is not None:
+        from trioeval.providers.local.record import Recorder
+
+        recording = Recorder.create(record)
     # Loaded objects live as long as the process, so the garbage collector need not visit them again.
-    gc.collect()
     gc.freeze()
     with shown_logs(flags.output.log), recording as recorder:
         execution.recorder = recorder
@@ -237,7 +251,7 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
         UsageError: A recording is to be replayed in place of such a program.
     """
     suites = (part.prepared.suite for part in prepared.parts)
-    agents = (suite for suite in suites if isinstance(suite.settings, AgentSettings))
+    agents = (suite for suite in suites if suite.settings.type == "agent")
     programs = [one.id for suite in agents for one in suite.providers if one.id.startswith("exec:")]
     if not programs:
         return
@@ -249,8 +263,23 @@ def _check_recorded(prepared: PreparedSuite, flags: SuiteFlags) -> None:
         say(f"warning: --record leaves out programs: {which}")
 
 
+def _has_replies_to_cache(prepared: PreparedSuite) -> bool:
+    return any(
+        not spec.is_instant_and_free for part in prepared.parts for spec in part.prepared.specs
+    )
+
+
 def _warn_of_cut_recordings(prepared: PreparedSuite) -> None:
-    replayed = [spec.settings for part in prepared.parts for spec in part.prepared.specs]
+    replayed = [
+        spec.settings
+        for part in prepared.parts
+        for spec in part.prepared.specs
+        if spec.id.startswith("replay:")
+    ]
+    if not replayed:
+        return
+    from trioeval.providers.local.replay import ReplaySettings
+
     cut = (one.file for one in replayed if isinstance(one, ReplaySettings) and one.is_cut)
     for file in dict.fromkeys(cut):
         say(f"{file}: the last line is cut off and ignored")

@@ -1,16 +1,22 @@
 """The start of a run in its store: a new run, or the continuation of an earlier execution."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.evaluation.reconcile import Reconciled, Retry
+from trioeval.report.stored import RunStart, StoredRunFacts
 from trioeval.run import PreparedSuite
-from trioeval.store import RunStart, Store, StoredRun, StoredRunFacts
+from trioeval.store.run import StoredRun
 from trioeval.store.run_start import run_start
+from trioeval.store.store import Store
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.reconcile import Reconciled, Retry
 
 
 @attrs.frozen(kw_only=True)

@@ -1,16 +1,20 @@
 """The storage of a run: the store of runs and the cache of replies."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from trioeval.errors import StoreError
-from trioeval.store import Store, open_store
-from trioeval.store.cache.cache import Cache, open_cache
+from trioeval.store.store import Store, open_store
+
+if TYPE_CHECKING:
+    from trioeval.store.cache.cache import Cache
 
 
 @attrs.frozen(kw_only=True)
@@ -79,6 +83,8 @@ async def open_storage(
     """
     caching: AbstractAsyncContextManager[Cache | None] = nullcontext()
     if storage.is_cached:
+        from trioeval.store.cache.cache import open_cache
+
         caching = open_cache(
             storage.cache,
             ttl_s=storage.cache_ttl_s,

@@ -1,4 +1,3 @@
-# Separate from `cli.run.command`: loaded when it is used.
 """Running a suite again whenever one of its files changes.
 
 Files are polled twice a second, which works on every system and in every folder at a negligible cost.

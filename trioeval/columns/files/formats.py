@@ -313,7 +313,7 @@ _OPTIONS = "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 122880, USE_TMP_FIL
 def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
     """Return why a dataset with these columns cannot be written as Parquet, with a hint; None if it can."""
     try:
-        import duckdb  # noqa: F401, PLC0415 - an extra
+        import duckdb  # noqa: F401 - an extra
     except ImportError:
         return "Parquet files need the extra `parquet`: pip install 'trioeval[parquet]', or set format: jsonl"
     seen: dict[str, str] = {}
@@ -331,7 +331,7 @@ def parquet_trouble(columns: Mapping[str, ColumnType]) -> str | None:
 
 def open_duckdb() -> Any:
     """Return a connection that reads and writes local files, in UTC."""
-    import duckdb  # noqa: PLC0415 - an extra
+    import duckdb
 
     connection = duckdb.connect(":memory:", config=dict(_SETTINGS))
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
@@ -398,7 +398,7 @@ class Parquet:
         return kinds, self._run(f"SELECT {names} FROM {_FILES}", file)  # noqa: S608 - they are quoted
 
     def _run(self, statement: str, parameters: Sequence[Any]) -> Any:
-        import duckdb  # noqa: PLC0415 - an extra
+        import duckdb
 
         with self._lock:
             try:

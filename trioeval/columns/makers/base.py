@@ -10,6 +10,7 @@ from trioeval.columns.cell_types import ColumnType, fits
 from trioeval.columns.files.formats import as_read
 from trioeval.columns.graph import MakeJob, Producer
 from trioeval.columns.journal import MadeRecord
+from trioeval.columns.lanes import LOCAL
 from trioeval.columns.result import DroppedRow
 from trioeval.errors import (
     BudgetError,
@@ -27,18 +28,6 @@ from trioeval.evaluation.journal import RecordedReply
 from trioeval.kernel import Calls
 from trioeval.text import counted
 from trioeval.usage import Usage
-
-LOCAL = "columns"
-"""The lane of jobs that make no calls and take no time. No provider's lane has its name."""
-
-CODE = "columns: code"
-"""The lane of jobs that run the suite's own code in other processes: local jobs must not wait for them."""
-
-OWN_LANES = frozenset({LOCAL, CODE})
-"""The lanes on which no provider is called."""
-
-LOCAL_WIDTH = 8
-"""Concurrent jobs on each of them: while some wait for a process or a file, others continue."""
 
 
 class CellError(TrioevalError):

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from trioeval.columns.makers.base import CODE, LOCAL, CellError, CellOrder, GroupOrder, Made
+from trioeval.columns.lanes import CODE, LOCAL
+from trioeval.columns.makers.base import CellError, CellOrder, GroupOrder, Made
 from trioeval.columns.model import Column, ExpressionColumn, PythonColumn, ValidationColumn
 from trioeval.columns.reply_json import TOO_DEEP, is_deep, member, read_text_as, read_value_as
 from trioeval.columns.result import Cause

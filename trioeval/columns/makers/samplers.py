@@ -20,7 +20,8 @@ from typing import Any, TypeAlias, assert_never
 import attrs
 import trio
 
-from trioeval.columns.makers.base import LOCAL, CellError, GroupOrder, Made
+from trioeval.columns.lanes import LOCAL
+from trioeval.columns.makers.base import CellError, GroupOrder, Made
 from trioeval.columns.model import (
     CategorySampler,
     DatetimeSampler,

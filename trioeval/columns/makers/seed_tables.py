@@ -289,7 +289,7 @@ class ParquetTable:
             MistakenError: It is not a Parquet file, or the extra is not installed.
         """
         try:
-            import duckdb  # noqa: PLC0415 - an extra
+            import duckdb
         except ImportError:
             message = f"{quote(file.name)} needs the extra parquet"
             raise MistakenError(Mistake(message, "pip install 'trioeval[parquet]'")) from None
@@ -315,7 +315,7 @@ class ParquetTable:
 
     def walk(self) -> Iterator[Walked]:
         """Yield all rows."""
-        import duckdb  # noqa: PLC0415 - an extra
+        import duckdb
 
         place = -1
         cursor = self._connection.cursor()
@@ -364,7 +364,7 @@ class ParquetTable:
         return f"SELECT {', '.join([*names, number])} FROM {table} WHERE {where}"  # noqa: S608 - they are quoted
 
     def _fetch(self, where: str, numbers: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        import duckdb  # noqa: PLC0415 - an extra
+        import duckdb
 
         with self._lock:
             try:
@@ -398,7 +398,7 @@ def _not_parquet(error: Exception) -> MistakenError:
 
 
 def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
-    import duckdb  # noqa: PLC0415 - an extra
+    import duckdb
 
     try:
         rows: Sequence[Sequence[Any]] = cursor.fetchmany(_SEED_PARQUET_ROWS)

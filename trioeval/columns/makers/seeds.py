@@ -18,7 +18,8 @@ import trio
 
 from trioeval.columns.cell_types import ColumnType, common_type
 from trioeval.columns.files.formats import kept_kind
-from trioeval.columns.makers.base import LOCAL, GroupOrder, Made
+from trioeval.columns.lanes import LOCAL
+from trioeval.columns.makers.base import GroupOrder, Made
 from trioeval.columns.makers.samplers import stream
 from trioeval.columns.makers.seed_tables import (
     CsvTable,

@@ -26,6 +26,7 @@ from trioeval.grading.kind import (
 from trioeval.grading.kinds.files import workspace_of
 from trioeval.grading.kinds.scripts import failed, finite, read_result
 from trioeval.grading.model import Assertion
+from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.grading.services import ExternalServices
 from trioeval.grading.subject import Subject
 from trioeval.text import is_template, quote
@@ -70,9 +71,6 @@ def own_kind(file: Path, function: str) -> Kind:
 
 # The type whose judge is the user's own server.
 
-
-WEBHOOK = "webhook"
-"""Its value is a URL, which may contain a credential."""
 
 _WEBHOOK_KINDS_RIGHT = "a URL that begins with http:// or https://"
 
@@ -238,8 +236,6 @@ def _check(assertion: Assertion) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem(at, str(error), "close the quote" if "quot" in str(error) else None)
 
-
-COMMAND = "command"
 
 KINDS: Kinds = {
     COMMAND: Kind(

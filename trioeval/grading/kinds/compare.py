@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that compare the outputs of one test: one of them is chosen, and the others fail."""
 
 import math

@@ -208,7 +208,7 @@ def _check_path(path: str) -> None:
 
 @functools.cache
 def _json_paths() -> Any:
-    import jsonpath  # noqa: PLC0415 - few suites need it
+    import jsonpath
 
     environment = jsonpath.JSONPathEnvironment(strict=True)
     for name in ("match", "search"):  # patterns that may never end, on an agent's text

@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that check whether an output is HTML, or contains some."""
 
 import re

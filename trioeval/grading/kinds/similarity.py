@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that measure the similarity of an output and a reference, without a model."""
 
 import importlib

@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that check whether an output is SQL, or contains some, and uses only what it may."""
 
 import difflib
@@ -118,8 +117,8 @@ def read_sql(text: str, database: str) -> Statements:
     """
     database = database.lower()
     _check_text(text, database)
-    import sqlglot  # noqa: PLC0415 - slow to import, and only suites with SQL need it
-    from sqlglot import exp  # noqa: PLC0415
+    import sqlglot
+    from sqlglot import exp
 
     # It warns of statements that it passes through unparsed; a verdict is enough.
     logging.getLogger("sqlglot").addHandler(logging.NullHandler())

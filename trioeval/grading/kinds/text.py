@@ -217,7 +217,7 @@ def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
 
 
 def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
-    from rapidfuzz.distance import Levenshtein  # noqa: PLC0415 - few suites need it
+    from rapidfuzz.distance import Levenshtein
 
     most = _EDITS if assertion.threshold is None else assertion.threshold
     cutoff = max(0, math.floor(min(most, len(subject.text) + len(value))))

@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that check the steps of an agent: its tools, their order, their arguments, their number."""
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,3 @@
-# Separate from `grading.registry`: one module a family of assertions.
 """Types that check whether an output is XML, or contains XML."""
 
 import re

@@ -258,7 +258,7 @@ class GenericSettings(ProviderSettings):
     @asynccontextmanager
     async def open(self, shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Open the provider with the workers of its code."""
-        from trioeval.providers.generic.http import GenericProvider, open_code  # noqa: PLC0415 - for calls only
+        from trioeval.providers.generic.http import GenericProvider, open_code
 
         client = await shared.http(self.tls)
         directory, environ = self.context.directory.resolve(), self.context.environ

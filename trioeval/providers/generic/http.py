@@ -1,4 +1,3 @@
-# Separate from `providers.generic.entry`: imported with the first call.
 """Providers `http:` and `https:`: a service described in the suite."""
 
 import json

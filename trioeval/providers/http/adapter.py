@@ -408,6 +408,16 @@ class AdapterSettings(ProviderSettings):
     adapter: Adapter
 
     @property
+    def ignores_variables(self) -> bool:
+        """True: it reads only the prompt."""
+        return True
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The model of a service that it calls."""
+        return self.adapter.endpoint
+
+    @property
     def lane_key(self) -> str:
         """The lane key of the endpoint."""
         return self.adapter.endpoint.lane_key

@@ -4,12 +4,14 @@ The same for all services over HTTP: their differences are rows of data, each a 
 found here, before the first call.
 """
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import math
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import attrs
@@ -28,8 +30,10 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.prices import Price, list_prices, read_price
 from trioeval.providers.secrets import is_secret_name, longest_first, secret_parts, without_scheme
+
+if TYPE_CHECKING:
+    from trioeval.providers.prices import Price
 
 ATTEMPT_LIMIT = 300.0
 """Maximum seconds of one exchange if neither config nor environment sets it."""
@@ -203,6 +207,8 @@ def read_endpoint(
         given: The values of `ENDPOINT_KEYS`, by snake_case key; None counts as absent.
         environ: Environment variables; empty values count as absent.
     """
+    from trioeval.providers.prices import list_prices, read_price
+
     given = {name: value for name, value in given.items() if value is not None}
     found, url_variable, problems = _base_url(service, given, environ)
     base_url, query, faults = _versioned(service, model, found, given.get("api_version"))

@@ -31,6 +31,11 @@ class EchoSettings(ProviderSettings):
     """The settings of an echo; there are none."""
 
     @property
+    def ignores_variables(self) -> bool:
+        """True: it reads only the prompt."""
+        return True
+
+    @property
     def lane_key(self) -> str:
         """All echoes share one lane."""
         return "echo"

@@ -94,8 +94,8 @@ class SentenceModel:
         Raises:
             ProviderError: `unsupported`, if a file is invalid, or not a model of this kind.
         """
-        import onnxruntime  # noqa: PLC0415
-        from tokenizers import Tokenizer  # noqa: PLC0415
+        import onnxruntime
+        from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # several texts at once use cores better than one
@@ -131,7 +131,7 @@ class SentenceModel:
             ProviderError: `context_window` for a text that is too long; `bad_request` if the model
                 fails, or returns no vector.
         """
-        import numpy as np  # noqa: PLC0415
+        import numpy as np
 
         if len(text) > LONGEST_TEXT:
             fault = (
@@ -154,7 +154,7 @@ class SentenceModel:
 
     def _look(self, window: Any) -> Any:
         """Return the mean vector of the tokens of a window."""
-        import numpy as np  # noqa: PLC0415
+        import numpy as np
 
         given = {
             name: np.array([getattr(window, _INPUTS[name])], dtype)

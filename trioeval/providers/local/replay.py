@@ -81,6 +81,11 @@ class ReplaySettings(ProviderSettings):
         return tuple(sorted({text for name in names for text in _hidden_in(name, self.provider)}))
 
     @property
+    def ignores_variables(self) -> bool:
+        """True: it reads only the prompt."""
+        return True
+
+    @property
     def lane_key(self) -> str:
         """One lane for each file, provider and model."""
         chosen = (part for part in (self.provider, self.model) if part is not None)

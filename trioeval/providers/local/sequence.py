@@ -1,3 +1,4 @@
+# Separate from `providers.abilities`: it is a provider of its own, found by its name.
 """The provider that returns configured replies, one after another.
 
 Config keys:
@@ -43,6 +44,11 @@ class SequenceSettings(ProviderSettings):
 
     inputs: tuple[Any, ...] = attrs.field(repr=False)
     strict: bool = False
+
+    @property
+    def ignores_variables(self) -> bool:
+        """True: it reads only the prompt."""
+        return True
 
     @property
     def lane_key(self) -> str:

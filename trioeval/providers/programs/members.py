@@ -41,7 +41,7 @@ def make_tag(mark: str) -> int:
     Args:
         mark: The mark of the tree: hexadecimal digits.
     """
-    import resource  # noqa: PLC0415 - not on Windows
+    import resource
 
     _, hard = resource.getrlimit(RLIMIT_LOCKS)
     top = _TOP if hard == resource.RLIM_INFINITY else min(hard, _TOP)

@@ -177,7 +177,7 @@ def read_order(descriptor: int) -> tuple[list[bytes], dict[bytes, bytes]]:
 def become_subreaper() -> bool:
     """Adopt orphaned processes below this one; return whether the system allows it."""
     try:
-        import ctypes  # noqa: PLC0415 - missing in some builds of Python
+        import ctypes
 
         return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):

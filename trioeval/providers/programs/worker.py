@@ -103,7 +103,7 @@ def _end_with(lifeline: int) -> None:
     """Let the system kill this process group as soon as the other end of a pipe is closed."""
     os.set_inheritable(lifeline, False)  # noqa: FBT003 - it accepts no keyword
     try:
-        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl
     except ImportError:  # elsewhere `_listen` has to suffice
         return
     fcntl(lifeline, F_SETOWN, -os.getpgrp())
@@ -116,7 +116,7 @@ def _end_with(lifeline: int) -> None:
 def _bound_memory(mebibytes: int) -> None:
     """Limit the writable memory of this process, and of each that it starts."""
     if mebibytes:
-        from resource import RLIMIT_DATA, getrlimit, setrlimit  # noqa: PLC0415 - not on Windows
+        from resource import RLIMIT_DATA, getrlimit, setrlimit
 
         most = getrlimit(RLIMIT_DATA)[1]
         bound = mebibytes * 1024 * 1024

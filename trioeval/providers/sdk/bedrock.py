@@ -309,7 +309,7 @@ class BedrockSettings(AdapterSettings):
         Raises:
             ProviderError: `auth`, if the profile does not exist.
         """
-        from trioeval.providers.sdk.boto import open_boto  # noqa: PLC0415 - imports boto3
+        from trioeval.providers.sdk.boto import open_boto
 
         async with open_boto(self.access, self.adapter.endpoint) as client:
             yield HttpProvider(self.adapter, client)

@@ -1,4 +1,3 @@
-# Separate from `providers.sdk.bedrock`: imported lazily.
 """Calls of boto3 from Trio: in threads, because boto3 blocks.
 
 A thread cannot be cancelled. A cancelled call abandons its thread, which ends by itself, at the latest at its

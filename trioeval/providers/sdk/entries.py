@@ -25,9 +25,9 @@ Wrap: TypeAlias = Callable[[Endpoint, HttpClient], HttpClient]
 
 
 def _wrap_openai(endpoint: Endpoint, client: HttpClient) -> HttpClient:
-    import openai  # noqa: PLC0415
+    import openai
 
-    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key  # noqa: PLC0415
+    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key
 
     sdk = openai.AsyncOpenAI(
         api_key=own_key(endpoint),
@@ -42,9 +42,9 @@ def _wrap_openai(endpoint: Endpoint, client: HttpClient) -> HttpClient:
 
 
 def _wrap_anthropic(endpoint: Endpoint, client: HttpClient) -> HttpClient:
-    import anthropic  # noqa: PLC0415
+    import anthropic
 
-    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key  # noqa: PLC0415
+    from trioeval.providers.sdk.transport import PostingClient, open_client, own_key
 
     sdk = anthropic.AsyncAnthropic(
         api_key=own_key(endpoint),
@@ -57,7 +57,7 @@ def _wrap_anthropic(endpoint: Endpoint, client: HttpClient) -> HttpClient:
 
 
 def _wrap_google(endpoint: Endpoint, client: HttpClient) -> HttpClient:
-    from trioeval.providers.sdk.google import wrap  # noqa: PLC0415
+    from trioeval.providers.sdk.google import wrap
 
     return wrap(endpoint, client)
 

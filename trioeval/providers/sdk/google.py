@@ -1,4 +1,3 @@
-# Separate from `providers.sdk.entries`: it imports the SDK.
 """Google's SDK in place of the HTTP client, for `generateContent` of the Gemini API."""
 
 import json

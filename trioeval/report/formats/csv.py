@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """Results as a spreadsheet: a line for each test, a group of columns for each provider and prompt.
 
 Replies of models are foreign text, and spreadsheets run cells that begin like a formula. Such cells get a

@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """A description of the database of runs for Datasette: titles, columns, units, facets, and queries.
 
 The description of the views of `trioeval.store`, for `datasette results.db --metadata

@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """Results as logs of Inspect AI (`.eval`), for its own package and viewer.
 
 A log is a zip of JSON files: one for each sample, one with summaries of all samples, and a header. A log has

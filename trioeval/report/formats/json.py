@@ -58,7 +58,7 @@ def indented(value: Any, margin: str = "\n") -> str:
 
 def _quick_text(value: Any, *, indent: bool) -> str | None:
     """Return the text made by orjson; None if it refuses the value or would write it differently."""
-    import orjson  # noqa: PLC0415 - 20 ms that most commands do not need
+    import orjson
 
     option = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
     try:

@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """Results as JUnit XML for continuous integration: a suite for each column, a case for each row."""
 
 import re

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trioeval.columns.makers.base import OWN_LANES
+from trioeval.columns.lanes import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
 from trioeval.report.counts import money
 from trioeval.report.records import shown_output
 from trioeval.report.results import Results
-from trioeval.report.statistics import Estimate
+from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent

@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """Results as a Parquet file: a line for each row, in typed columns, for every program that reads tables.
 
 The rows are written in batches, which are joined at the end: a run of any size needs the memory of one

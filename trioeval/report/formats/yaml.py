@@ -1,4 +1,3 @@
-# Separate from `cli.output`: imported on demand.
 """Documents as YAML, piece by piece.
 
 The text reads the same in YAML 1.1 and 1.2: a text that either of them would read as a number, a date or a

@@ -1,3 +1,4 @@
+# Separate from `report.statistics.paired`: sizes of samples, not comparisons.
 """The smallest difference that some tests can show, and the number of tests that a difference needs.
 
 *Power* is the probability that an existing difference is found; 0.8 is usual.

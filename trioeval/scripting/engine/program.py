@@ -59,7 +59,7 @@ def _do_jobs(context: Any) -> None:
 
 def engine() -> Any:
     """Return a new engine."""
-    import quickjs  # noqa: PLC0415 - an extra
+    import quickjs
 
     context = quickjs.Context()
     context.set_memory_limit(MEMORY_BYTES)

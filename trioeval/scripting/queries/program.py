@@ -103,7 +103,7 @@ def run(language: Language, query: str, document: Any) -> dict[str, Any]:
 @functools.lru_cache(maxsize=256)
 def _compiled(language: Language, query: str) -> Any:
     if language == "jmespath":
-        import jmespath  # noqa: PLC0415 - few suites need it
+        import jmespath
 
         return jmespath.compile(query)
     return _environment().compile(query)
@@ -111,7 +111,7 @@ def _compiled(language: Language, query: str) -> Any:
 
 @functools.cache
 def _environment() -> Any:
-    import jsonpath  # noqa: PLC0415 - few suites need it
+    import jsonpath
 
     return jsonpath.JSONPathEnvironment(strict=True)
 
@@ -122,7 +122,7 @@ def _first_line(error: Exception) -> str:
 
 def main() -> None:
     """Evaluate one query, with limits that apply even after the caller has gone."""
-    import resource  # noqa: PLC0415 - not on Windows
+    import resource
 
     memory = MEMORY_MB * 1024 * 1024
     for kind, limit in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, int(TIME_LIMIT) + 1)):

@@ -39,10 +39,6 @@ EndProcesses: TypeAlias = Callable[[StoredRunFacts, Sequence[ProcessIdentity]], 
 """Ends what the agents of a run have left running: the root processes of their trees."""
 
 
-def leave(_run: StoredRunFacts, _processes: Sequence[ProcessIdentity]) -> None:
-    """End nothing."""
-
-
 # Attempts of an earlier execution, or of one that may have died.
 _ATTEMPTS = f"""
     SELECT run.id, attempt.execution < run.executions, attempt.process

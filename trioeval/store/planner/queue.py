@@ -29,6 +29,7 @@ from trioeval.store.planner.owners import (
     problem_of_owner,
     seems_alive,
 )
+from trioeval.store.runs import forget_entries
 from trioeval.store.schema import BLOCK_BITS, LEVELS, RUNS
 
 _STATES = get_args(SubmissionState)
@@ -364,26 +365,11 @@ def _rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return connection.execute(f"SELECT {_ENTRY} FROM entry ORDER BY place")  # noqa: S608
 
 
-def forget_run(connection: sqlite3.Connection, number: int) -> None:
-    """Delete a run's remains in the queue, and its recorded outcomes, when it is finished or deleted."""
-    of = "run = (SELECT id FROM run WHERE run = ?)"
-    _forget(connection, of, "", (number,))
-
-
 def forget_finished(connection: sqlite3.Connection) -> None:
     """Delete the remains of finished runs in the queue, in a transaction."""
-    _forget(connection, "run IN (SELECT id FROM run WHERE state = 'finished')", "AND owner IS NULL")
-
-
-def _forget(
-    connection: sqlite3.Connection, of: str, whose: str, values: Sequence[object] = ()
-) -> None:
-    for statement in (
-        f"DELETE FROM entry_needs WHERE id IN (SELECT id FROM entry WHERE {of} {whose})",  # noqa: S608
-        f"DELETE FROM entry WHERE {of} {whose}",  # noqa: S608
-        f"DELETE FROM entry_done WHERE {of}",  # noqa: S608
-    ):
-        connection.execute(statement, values)
+    forget_entries(
+        connection, "run IN (SELECT id FROM run WHERE state = 'finished')", "AND owner IS NULL"
+    )
 
 
 def problem_of(row: Sequence[Any]) -> str | None:

@@ -6,6 +6,8 @@ loading is cancelled (`LoadProcesses`). Request and answer are files without a n
 function's output nor unread data can block the other side.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import inspect
 import json
@@ -23,18 +25,16 @@ from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.executables import start_failure
 from trioeval.grading import quote
-from trioeval.scripting.engine import program as engine
-from trioeval.scripting.evaluator import program as evaluator
-from trioeval.scripting.javascript import Script, transform_script
-from trioeval.scripting.python_syntax import python_fault
-from trioeval.suite.sources import one_shot
 from trioeval.suite.sources.prompts import read_python, read_text
+
+if TYPE_CHECKING:
+    from trioeval.scripting.javascript import Script
 
 # `nunjucksFilters`: filters of templates that are functions in the user's Python files.
 #
@@ -101,7 +101,7 @@ LIMIT = 60.0
 
 _PRINTED = 2048
 
-_calls: ContextVar["LoadProcesses | None"] = ContextVar("calls", default=None)
+_calls: ContextVar[LoadProcesses | None] = ContextVar("calls", default=None)
 
 
 class LoadProcesses:
@@ -125,7 +125,7 @@ class LoadProcesses:
         finally:
             _calls.reset(token)
 
-    def start(self, start: Callable[[], "subprocess.Popen[bytes]"]) -> "subprocess.Popen[bytes]":
+    def start(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         """Start a process, unless `end` was called.
 
         Raises:
@@ -139,7 +139,7 @@ class LoadProcesses:
             self._running.add(process)
         return process
 
-    def forget(self, process: "subprocess.Popen[bytes]") -> None:
+    def forget(self, process: subprocess.Popen[bytes]) -> None:
         """Record that a process has ended."""
         with self._lock:
             self._running.discard(process)
@@ -196,6 +196,8 @@ def call_for_each(
         MistakenError: As for `call_function`. The path begins with the index of the first call that fails, if
             there are several.
     """
+    from trioeval.suite.sources import one_shot
+
     name = shown or f"{function} of {quote(file.name)}"
     context.check_code(name)
     if context.trust.code == "later":
@@ -361,6 +363,9 @@ def checked_python(code: str, names: tuple[str, ...]) -> str:
     Raises:
         MistakenError: It is not valid Python.
     """
+    from trioeval.scripting.evaluator import program as evaluator
+    from trioeval.scripting.python_syntax import python_fault
+
     try:
         evaluator.make_function(code, names)
     except (SyntaxError, ValueError) as error:
@@ -373,6 +378,9 @@ def _context() -> dict[str, Any]:
 
 
 def _transform_vars_run(text: str, calls: list[list[Any]], context: FileContext) -> list[Any]:
+    from trioeval.scripting.evaluator import program as evaluator
+    from trioeval.scripting.javascript import Script, transform_script
+
     limit = LIMIT + len(calls) * _EACH
     if text.startswith(PYTHON):
         code = checked_python(text.removeprefix(PYTHON).strip(), NAMES)
@@ -390,6 +398,8 @@ def _transform_vars_run(text: str, calls: list[list[Any]], context: FileContext)
 def _run_script(
     script: Script, calls: list[list[Any]], context: FileContext, limit: float
 ) -> list[Any]:
+    from trioeval.scripting.engine import program as engine
+
     requests = [[checked_script(script).source, values] for values in calls]
     # With the interpreter of this process, for which the engine is installed.
     response = call_for_each(

@@ -1,4 +1,3 @@
-# Separate from `suite.sources.tests`: together they exceed 600 lines.
 """Tests from tables: one row is one test.
 
 A row is converted to a test as a suite file would define it, and read like any other test; a mistake in that

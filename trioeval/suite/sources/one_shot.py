@@ -1,4 +1,3 @@
-# Separate from `suite.sources.code`: it is run by its path in a separate process, which imports nothing else.
 """Calls a function of the user while a suite is loaded, and ends.
 
 Run by path, with any Python from 3.9 on, and so made of the standard library alone. Its arguments are three
@@ -54,7 +53,7 @@ def _end_with(lifeline: int) -> None:
     """Kill this process group as soon as the other end of a pipe is closed."""
     os.set_inheritable(lifeline, False)  # noqa: FBT003 - it takes no names
     try:
-        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl  # noqa: PLC0415 - on Linux only
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl
     except ImportError:
         threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
         return

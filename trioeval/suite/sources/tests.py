@@ -22,11 +22,7 @@ from trioeval.documents.placing import first_mistakes, read_placed
 from trioeval.documents.references import resolve_references
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import Computed, quote
-from trioeval.scripting.javascript import Script
 from trioeval.suite.model import Test
-from trioeval.suite.sources.code import call_function
-from trioeval.suite.sources.csv_tests import read_csv_tests, read_xlsx_tests
-from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
 from trioeval.suite.sources.prompts import read_python, read_text
 from trioeval.suite.sources.values import JAVASCRIPT, complete, with_files
 
@@ -55,6 +51,8 @@ def read_computed(text: str, context: FileContext) -> Computed | None:
         MistakenError: It cannot run: the file does not exist or is invalid, or its interpreter is not
             installed.
     """
+    from trioeval.scripting.javascript import Script
+
     parts = _PROGRAM.fullmatch(text.removeprefix(FILE))
     if parts is None:
         return None
@@ -121,6 +119,8 @@ def read_tests(
     Raises:
         MistakenError: All mistakes of the reference and the files, each with its position.
     """
+    from trioeval.suite.sources.csv_tests import read_xlsx_tests
+
     if not isinstance(reference, str):
         return _generated(reference, context, structure)
     _check_scheme(reference)
@@ -199,6 +199,8 @@ def _from_script(
     context: FileContext,
     structure: Callable[[Any], Test],
 ) -> Sequence[Test]:
+    from trioeval.suite.sources.code import call_function
+
     if script["suffix"] != "py":
         message = f"tests from {quote(script['file'])} are not supported"
         raise MistakenError(Mistake(message, "write the generator in Python"))
@@ -229,6 +231,9 @@ def _from_script(
 def _from_file(
     file: Path, context: FileContext, structure: Callable[[Any], Test], *, alone: bool
 ) -> Sequence[Test]:
+    from trioeval.suite.sources.csv_tests import read_csv_tests
+    from trioeval.suite.sources.jsonl_tests import read_jsonl_tests
+
     match file.suffix.lower():
         case ".csv":
             return read_csv_tests(file, context, structure)

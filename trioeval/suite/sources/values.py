@@ -23,8 +23,6 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import camel
 from trioeval.grading import quote
 from trioeval.grading.kinds.text import SPACES
-from trioeval.scripting.javascript import Script
-from trioeval.suite.sources.code import call_function
 from trioeval.suite.sources.csv_text import read_rows
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import json_text
@@ -68,6 +66,8 @@ def _keep(reference: str, context: FileContext) -> Any:
 
 
 def _run(reference: str, context: FileContext) -> Any:
+    from trioeval.suite.sources.code import call_function
+
     parts = _PYTHON.fullmatch(reference.removeprefix(FILE))
     if parts is None:
         message = f"{quote(reference)} is JavaScript, which is not run for a config"
@@ -242,6 +242,8 @@ def _check_code(file: Path) -> None:
     Raises:
         MistakenError: It is TypeScript, is invalid, or the engine is not installed.
     """
+    from trioeval.scripting.javascript import Script
+
     if file.suffix.lower() in _TYPESCRIPT:
         message = f"{quote(file.name)} is TypeScript, which cannot be run"
         hint = f"compile it, and name the {file.suffix.replace('t', 'j')} file"
