@@ -307,6 +307,8 @@ def _run_parsed(arguments: Sequence[str], interrupts: Interrupts) -> int:
     if (text := short_help(arguments)) is not None:
         show(text.removesuffix("\n"))
         return Exit.OK
+    if len(arguments) == 1 and arguments[0].lower().endswith(SUITE_SUFFIXES):
+        return run(Path(arguments[0]), interrupts=interrupts)  # reading all flags takes longer
     code = None
     is_help = not _PRINTED_BY_PARSER.isdisjoint(arguments)
     command, bound, injected = app.parse_args(
