@@ -58,6 +58,9 @@ from trioeval.text_safety import escape_control_characters
 if TYPE_CHECKING:
     from trioeval.cli.run.resume import RunToContinue
 
+_NEW_OBJECTS = 50_000
+"""New objects between two garbage collections of a run: more would interrupt its calls for too long."""
+
 
 def run_loaded(
     loaded: LoadedSuite, given: RunFlags, interrupts: Interrupts, found: RunToContinue | None = None
@@ -205,6 +208,7 @@ def _execute(execution: Execution) -> int:
         recording = Recorder.create(record)
     # Loaded objects live as long as the process, so the garbage collector need not visit them again.
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
     with shown_logs(flags.output.log), recording as recorder:
         execution.recorder = recorder
         execution.interrupts.begin_run()
