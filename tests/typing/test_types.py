@@ -1,4 +1,4 @@
-"""What type checkers infer of the public API; mypy reads this file, and it runs as well."""
+"""The types that type checkers infer for the public API; mypy reads this file, and it runs as well."""
 
 from typing import assert_type
 

@@ -105,7 +105,7 @@ def _anew(connection: sqlite3.Connection, part: int, retried: frozenset[int]) ->
 
 
 _SUCCESSES = {status.value: status.is_success for status in Status if status.has_verdict}
-"""Whether a row is a success, by its status; rows without a verdict are missing."""
+"""True for each status that is a success, by its stored name; statuses without a verdict are missing."""
 
 
 def _mark(
