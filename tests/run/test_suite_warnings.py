@@ -24,6 +24,17 @@ def test_a_misspelt_variable_is_reported() -> None:
     ]
 
 
+def test_a_misspelt_variable_of_a_prompt_is_reported_at_the_prompt() -> None:
+    """No test has it, so the tests are right."""
+    tests = [{"vars": {"word": "a"}}, {"vars": {"word": "b"}}]
+    assert warned_of(prompts=["Hi", "Say {{wrod}}"], tests=tests) == [
+        (
+            '$.prompts[1]: the prompt uses wrod, which no test has; did you mean "word"?\n'
+            "  An undefined variable renders as nothing"
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     "suite",
     [

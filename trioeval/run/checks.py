@@ -2,6 +2,7 @@
 """Problems and warnings of a suite beyond its providers, found before the first call."""
 
 import difflib
+import itertools
 import os
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -206,18 +207,36 @@ def _misspelt(steps: Expansion, sharing: Sharing, templates: Templates) -> Itera
     if steps.suite.evaluate_options.strict_variables:
         return  # the rows report it
     used, common = _used_names(steps, sharing, templates), _common(steps)
+    places = [*itertools.islice(steps.checked_tests, _LOOKED_AT)]
+    known = common.union(*(steps.tests[place].vars for place in places))
     reported: set[str] = set()
-    for count, place in enumerate(steps.checked_tests):
-        if count == _LOOKED_AT:
-            return
+    for name in sorted(used - known if places else ()):
+        if close := _alike(name, known - used):
+            reported.add(name)
+            message = f'the prompt uses {name}, which no test has; did you mean "{close}"?'
+            yield Problem(_path_of_prompt(steps, name, templates), message, _RENDERS_AS_NOTHING)
+    for place in places:
         given = common.union(steps.tests[place].vars)
         for name in sorted(used - given - reported):
-            close = difflib.get_close_matches(name, sorted(given - used), n=1, cutoff=_ALIKE)
-            if close:
+            if close := _alike(name, given - used):
                 reported.add(name)
-                message = f"the prompt uses {name}, but the test has {quote(close[0])}"
-                hint = f'did you mean "{name}"? An undefined variable renders as nothing'
+                message = f"the prompt uses {name}, but the test has {quote(close)}"
+                hint = f'did you mean "{name}"? {_RENDERS_AS_NOTHING}'
                 yield Problem(f"$.tests[{place}].vars", message, hint)
+
+
+_RENDERS_AS_NOTHING = "An undefined variable renders as nothing"
+
+
+def _alike(name: str, others: Collection[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(others), n=1, cutoff=_ALIKE)), None)
+
+
+def _path_of_prompt(steps: Expansion, name: str, templates: Templates) -> str:
+    """Return the path of the first prompt that uses a variable."""
+    prompts = (one for one in steps.suite.prompts if one.function is None)
+    entry = next((one.entry for one in prompts if name in templates.references(one.raw)), None)
+    return "$.prompts" if entry is None else f"$.prompts[{entry}]"
 
 
 def _not_in_rows(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
