@@ -98,7 +98,7 @@ def test_a_task_with_unknown_cases_has_a_line() -> None:
 def test_each_event_is_a_line(event: AgentEvent, line: str) -> None:
     """With `--verbose` each event is a line; names cannot control a terminal."""
     lines: list[str] = []
-    TaskProgress(print, tell=lines.append, began_at=10.0).observe(event)
+    TaskProgress(print, print_line=lines.append, began_at=10.0).observe(event)
     assert lines == [event_line(event, 10.0)] == [f"2.500 s {line}"]
 
 

@@ -87,5 +87,5 @@ def test_each_event_is_a_line(event: DatasetEvent, line: str) -> None:
     """With `--verbose` each event is a line; texts of models and functions cannot control a terminal."""
     assert event_line(event, 10.0, "p") == f"2.000 s p: {line}"
     lines: list[str] = []
-    TaskProgress(print, tell=lines.append, began_at=10.0).observe(event, "p")
+    TaskProgress(print, print_line=lines.append, began_at=10.0).observe(event, "p")
     assert lines == [f"2.000 s p: {line}"]

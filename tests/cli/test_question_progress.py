@@ -64,6 +64,6 @@ def test_numbers_of_a_run_stay_aligned() -> None:
 def test_each_event_is_reported_once() -> None:
     """Only the printer of lines reports it."""
     lines: list[str] = []
-    progress = TaskProgress(print, tell=lines.append, began_at=11.5)
+    progress = TaskProgress(print, print_line=lines.append, began_at=11.5)
     progress.observe(event("queued"))
     assert lines == ["0.000 s quiz-1: queued"]

@@ -58,7 +58,7 @@ def take(
         case ("want", int(place)) if place < len(there):
             turns.want(there[place])
         case ("notify", set() as keys):
-            turns.tell(keys)
+            turns.notify_room(keys)
         case _:
             pass
 
@@ -131,11 +131,11 @@ def test_a_notification_during_a_request_is_not_lost() -> None:
     """The denial may be older; notifications of other limits are ignored."""
     turns = RequestTurns()
     asker = turns.join("ab", ignore)
-    turns.tell("b")
+    turns.notify_room("b")
     turns.denied(asker, "a", 0.0, is_long=False)
     assert not asker.is_asking
     turns.want(asker)
-    turns.tell("a")
+    turns.notify_room("a")
     turns.denied(asker, "a", 0.0, is_long=False)
     assert asker.is_asking
 
@@ -145,7 +145,7 @@ def test_a_notification_without_keys_applies_to_all() -> None:
     turns = RequestTurns()
     waiting, asking = turns.join("a", ignore), turns.join("b", ignore)
     turns.denied(waiting, "a", 0.0, is_long=True)
-    turns.tell(())
+    turns.notify_room(())
     assert waiting.is_asking
     turns.denied(asking, "b", 0.0, is_long=True)
     assert asking.is_asking
@@ -169,7 +169,7 @@ def test_a_request_behind_a_denied_one_is_notified_of_its_reason() -> None:
     assert reasons == [frozenset("ab")]
     reasons.clear()
     turns.denied(first, "a", 0.0, is_long=True)
-    turns.tell("b")
+    turns.notify_room("b")
     assert reasons == [frozenset("a")]
     turns.want(first)
     turns.denied(first, "b", 0.0, is_long=True)

@@ -163,7 +163,7 @@ def test_every_item_has_a_name_of_its_own_and_a_line(tmp_path: Path) -> None:
 def test_what_is_never_told_is_no_success(failure: str | None, ending: str) -> None:
     """A waiting thread gets the failure of the run."""
     answers, key = ItemResults(), RowKey(None, 0, 0)
-    answers.tell({key: ItemResult(ending="passed")})
+    answers.add({key: ItemResult(ending="passed")})
     answers.end(failure)
     assert answers.wait(key).ending == "passed"
     assert answers.wait(RowKey(None, 1, 0)).ending == ending

@@ -274,7 +274,7 @@ class AgentRunContext:
 @asynccontextmanager
 async def open_agents(
     prepared: PreparedSuite,
-    terms: AgentOptions,
+    options: AgentOptions,
     run_id: str | None,
     *,
     stop: trio.Event,
@@ -285,7 +285,7 @@ async def open_agents(
     Raises:
         AgentError: The folder cannot be created.
     """
-    async with _folder(terms.folder) as folder:
+    async with _folder(options.folder) as folder:
         limits, project = prepared.suite.run_limits, run_id or folder.name
         settings = BusSettings(
             rotate_bytes=limits.bus_rotate_bytes, keep_segments=limits.bus_keep_segments
@@ -294,19 +294,19 @@ async def open_agents(
             project=project,
             stop=stop,
             warn=warn,
-            rng=terms.rng,
+            rng=options.rng,
             settings=settings,
-            stats=terms.bus_stats,
+            stats=options.bus_stats,
         )
         run = AgentRunContext(
-            options=terms,
+            options=options,
             project=project,
             folder=folder,
             facts=None,
             stop=stop,
             warn=warn,
             buses=buses,
-            ids=RunIds(f"{int(terms.rng() * 2**32):08x}", terms.now),
+            ids=RunIds(f"{int(options.rng() * 2**32):08x}", options.now),
         )
         async with _maybe_bus(folder / "bus", buses) as bus:
             facts = None if bus is None else SharedFacts(bus, HurriedBus(bus.path, buses))

@@ -416,7 +416,7 @@ class _TaskCase:
         await place.wait_for_turn()
         settings = self.work.settings
         async with self._worker() as (agent, slots, family):
-            terms = LoopConfig(
+            config = LoopConfig(
                 policy=_policy(settings),
                 child_timeout=settings.child_timeout,
                 slots=OrderedSlots(slots, place),
@@ -428,7 +428,7 @@ class _TaskCase:
                 idle=self.calls.waiting,
                 notify=attrs.evolve(self.notify, observe=self._pass_on),
             )
-            return await run_until_done(agent, terms)
+            return await run_until_done(agent, config)
 
     def _pass_on(self, event: AgentEvent) -> None:
         """Forward an event of the loop, except its end: a case may end before its loop starts."""

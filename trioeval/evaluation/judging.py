@@ -376,7 +376,7 @@ class Judges:
 
     steps: Expansion
     scripts: Scripts
-    means: JudgeServices
+    services: JudgeServices
     graders: OpenGraders
     read_transform: Callable[[str], OutputTransform]
     scoring: Scoring
@@ -456,9 +456,9 @@ class Judges:
             grader = graders.of(assertion)
             outside = ExternalServices(
                 grader=grader,
-                code=self.means.code(lambda: with_more(context(), config)),
-                post=self.means.webhooks.post,
-                run=self.means.commands,
+                code=self.services.code(lambda: with_more(context(), config)),
+                post=self.services.webhooks.post,
+                run=self.services.commands,
                 together=gather_in_order,
                 lenient=self.steps.suite.evaluate_options.grading == "lenient",
                 factuality=step.test.options.factuality or {},
@@ -483,7 +483,7 @@ class Judges:
 
     def _with_places(self, prompt: RenderedPrompt, workspace: Path) -> RenderedPrompt:
         """Return the prompt with the folder variables that agents get; a test's own variables come first."""
-        places = {"suite": str(self.means.directory), "workspace": str(workspace)}
+        places = {"suite": str(self.services.directory), "workspace": str(workspace)}
         return attrs.evolve(
             prompt, vars={**places, **prompt.vars}, named={**places, **prompt.named}
         )

@@ -206,7 +206,7 @@ def guarded(observe: Callable[[E], None] | None) -> Callable[[E], None] | None:
         return None
     target: Callable[[E], None] | None = observe
 
-    def tell(event: E) -> None:
+    def notify(event: E) -> None:
         nonlocal target
         if target is None:
             return
@@ -216,4 +216,4 @@ def guarded(observe: Callable[[E], None] | None) -> Callable[[E], None] | None:
             target = None
             _log.exception("an observer raised and is not called again")
 
-    return tell
+    return notify

@@ -72,7 +72,7 @@ class LeaseWaiter(LimitWaiter):
             if self._scope is not None:
                 self._scope.deadline = wake_at
 
-    def tell(self, shortage: Shortage) -> None:
+    def report(self, shortage: Shortage) -> None:
         """Report the reason for waiting."""
         self.reported = shortage
         self._on_shortage(shortage)
@@ -260,7 +260,7 @@ class MemoryLimits:
         try:
             if keys:
                 self._await(keys, now)
-                waiter.tell(self._shortage(denied, keys, now))
+                waiter.report(self._shortage(denied, keys, now))
             else:
                 self._order.leave(waiter)
                 self._start(waiter, now)
@@ -364,7 +364,7 @@ class MemoryLimits:
             return
         shortage = self._shortage(self._ledger.check(waiter.requirements, now), keys, now)
         if reported is None or due or (reported.kind, reported.keys) != (shortage.kind, keys):
-            waiter.tell(shortage)
+            waiter.report(shortage)
 
     def _shortage(self, denied: Denied | None, keys: tuple[str, ...], now: float) -> Shortage:
         if denied is None:

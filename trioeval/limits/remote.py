@@ -185,7 +185,7 @@ class RemoteLimits:
                 for run in (self._settlements.run, self._unresolved.run, self._heartbeat.run):
                     self._background.start_soon(run)
                 if wakes is not None:
-                    self._background.start_soon(wakes, self._turns.tell)
+                    self._background.start_soon(wakes, self._turns.notify_room)
                 opened.set()
 
     def stop_serving(self) -> None:
@@ -274,7 +274,7 @@ class RemoteLimits:
             raise
         freed = {key for one in settlements for key in self._settlements.take(one.lease_id)}
         if freed:
-            self._turns.tell(freed)
+            self._turns.notify_room(freed)
         return None
 
     async def _resolve(self, asks: Sequence[LeaseRequest]) -> str | None:

@@ -159,7 +159,7 @@ class RequestTurns:
             turn.wants = True
             self._call()
 
-    def tell(self, keys: Iterable[str]) -> None:
+    def notify_room(self, keys: Iterable[str]) -> None:
         """Report room of these limits, or of all without any: waiters that lack one of them retry."""
         keys = frozenset(keys)
         for turn in self._turns.values():

@@ -128,7 +128,7 @@ class ItemResults:
     _failure: str | None = attrs.field(init=False, default=None)
     _is_over: bool = attrs.field(init=False, default=False)
 
-    def tell(self, results: Mapping[Key, ItemResult]) -> None:
+    def add(self, results: Mapping[Key, ItemResult]) -> None:
         """Add the results of some items."""
         with self._news:
             self._results |= results

@@ -242,7 +242,7 @@ class FileRun:
         for record in records:
             key = RowKey(record.task, record.test_idx, record.prompt_idx)
             if key in self.wanted:
-                self.answers.tell({key: result_of_row(record)})
+                self.answers.add({key: result_of_row(record)})
 
     def _report_requested(self) -> None:
         """Check whether another process has the row that is waited for."""
@@ -276,7 +276,7 @@ class FileRun:
                         None if result is None else trouble(read_dataset(result)),
                         is_dataset=result is not None,
                     )
-                    self.answers.tell({key: failed})
+                    self.answers.add({key: failed})
 
 
 def _facts(path: Path, run: str) -> StoredRunFacts | None:

@@ -91,13 +91,13 @@ class _OpenParts:
     scripts: Scripts
 
 
-async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions) -> Runnable:
+async def open_task(part: PreparedTask, stack: AsyncExitStack, options: TaskOptions) -> Runnable:
     """Open everything that a task needs, as far as it is known. A checkpoint.
 
     Args:
         part: The task.
         stack: Closes it again.
-        terms: The settings of the run.
+        options: The settings of the run.
 
     Raises:
         ProviderError: A provider cannot be opened.
@@ -106,46 +106,46 @@ async def open_task(part: PreparedTask, stack: AsyncExitStack, terms: TaskOption
         await trio.lowlevel.checkpoint()
         lanes = dict.fromkeys(part.prepared.lane_names)
         return LateTask(
-            lanes, functools.partial(_perform_late, part, part.prepare_with_rows, terms)
+            lanes, functools.partial(_perform_late, part, part.prepare_with_rows, options)
         )
     if is_columns(settings := part.prepared.suite.settings):
-        return await _open_dataset(part, settings, stack, terms)
-    return OpenedTask(await _open(part, stack, terms))
+        return await _open_dataset(part, settings, stack, options)
+    return OpenedTask(await _open(part, stack, options))
 
 
 async def _perform_late(
     part: PreparedTask,
     settle: Callable[[Sequence[Mapping[str, Any]]], PreparedSuite],
-    terms: TaskOptions,
+    options: TaskOptions,
     run: TaskRun,
     lacking: Unsatisfied | None,
 ) -> TaskEnd:
     """Open a task in its turn and run it; without rows if the task that provides them is incomplete."""
     rows_of = part.prepared.suite.rows_of
-    left = None if rows_of is None else terms.left[rows_of.task]
+    left = None if rows_of is None else options.left[rows_of.task]
     if left is None or not left.is_complete:
         await trio.lowlevel.checkpoint()
         return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
     # Files are read in a thread, so that other tasks continue.
     prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
     part = attrs.evolve(part, prepared=prepared, prepare_with_rows=None)
-    terms.settled(part)
+    options.settled(part)
     async with AsyncExitStack() as stack:
-        return await run.perform(await _open(part, stack, terms, is_late=True), lacking)
+        return await run.perform(await _open(part, stack, options, is_late=True), lacking)
 
 
 async def _open_dataset(
-    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, terms: TaskOptions
+    part: PreparedTask, settings: ColumnsSettings, stack: AsyncExitStack, options: TaskOptions
 ) -> Runnable:
     from trioeval.columns.open import DatasetParts, dataset_row, open_dataset
 
-    asker, scripts = await _open_asker(part, stack, terms, row_ids=dataset_row, are_data=True)
+    asker, scripts = await _open_asker(part, stack, options, row_ids=dataset_row, are_data=True)
     task = part.id
-    for observer in terms.record_observers:
+    for observer in options.record_observers:
         observer.on_dataset(task)
     journal = None
-    if terms.journal is not None and not terms.datasets.in_memory:
-        journal = terms.journal.dataset(task)
+    if options.journal is not None and not options.datasets.in_memory:
+        journal = options.journal.dataset(task)
     parts = DatasetParts(
         prepared=part.prepared,
         settings=settings,
@@ -153,10 +153,10 @@ async def _open_dataset(
         scripts=scripts,
         task=task,
         journal=journal,
-        left=terms.left,
-        warn=terms.warn,
-        seeds={} if terms.seeds is None else terms.seeds.by_task[task],
-        options=terms.datasets,
+        left=options.left,
+        warn=options.warn,
+        seeds={} if options.seeds is None else options.seeds.by_task[task],
+        options=options.datasets,
     )
     return await open_dataset(parts, stack)
 
@@ -164,7 +164,7 @@ async def _open_dataset(
 async def _open_asker(
     part: PreparedTask,
     stack: AsyncExitStack,
-    terms: TaskOptions,
+    options: TaskOptions,
     *,
     row_ids: Callable[[int], str],
     are_data: bool,
@@ -174,7 +174,7 @@ async def _open_asker(
     Args:
         part: The task.
         stack: Closes them again.
-        terms: The settings of the run.
+        options: The settings of the run.
         row_ids: Returns the id of a row by its index.
         are_data: True if its rows are data, in which templates of providers must not be rendered.
     """
@@ -183,7 +183,7 @@ async def _open_asker(
     templates = prepared.templates.for_data() if are_data else prepared.templates
     opened = await stack.enter_async_context(
         open_providers(
-            prepared.specs, templates, terms.recorder, tls=prepared.trust, hosts=prepared.hosts
+            prepared.specs, templates, options.recorder, tls=prepared.trust, hosts=prepared.hosts
         )
     )
     scripts = await stack.enter_async_context(
@@ -201,32 +201,32 @@ async def _open_asker(
         ),
         row_ids=row_ids,
         task=part.id,
-        journal=terms.journal,
-        observers=terms.record_observers,
-        cache=terms.cache,
-        refresh=terms.refresh,
+        journal=options.journal,
+        observers=options.record_observers,
+        cache=options.cache,
+        refresh=options.refresh,
         estimates=is_question_eval(prepared.suite.settings),
-        warn=terms.warn,
+        warn=options.warn,
     )
     return asker, scripts
 
 
 async def _open(
-    part: PreparedTask, stack: AsyncExitStack, terms: TaskOptions, *, is_late: bool = False
+    part: PreparedTask, stack: AsyncExitStack, options: TaskOptions, *, is_late: bool = False
 ) -> OpenTask:
     prepared = part.prepared
     asker, scripts = await _open_asker(
-        part, stack, terms, row_ids=RowIds(prepared.steps), are_data=is_late
+        part, stack, options, row_ids=RowIds(prepared.steps), are_data=is_late
     )
-    tools = _tools(prepared, scripts, terms.run_id)
+    tools = _tools(prepared, scripts, options.run_id)
     has = _OpenParts(part, asker, tools, scripts)
-    if is_question_eval(settings := prepared.suite.settings) and terms.questions is not None:
-        task = _question_task(has, settings, terms.questions)
+    if is_question_eval(settings := prepared.suite.settings) and options.questions is not None:
+        task = _question_task(has, settings, options.questions)
     else:
-        task = await _prompt_task(has, stack, terms)
+        task = await _prompt_task(has, stack, options)
     if part.id is not None:
-        task = attrs.evolve(task, id=part.id, rows_for_later_tasks=terms.left.get(part.id))
-    return await _resumed(part, task, tools, terms.journal, is_late=is_late)
+        task = attrs.evolve(task, id=part.id, rows_for_later_tasks=options.left.get(part.id))
+    return await _resumed(part, task, tools, options.journal, is_late=is_late)
 
 
 def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
@@ -241,24 +241,24 @@ def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:
         raise PlanError(msg)
 
 
-async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOptions) -> OpenTask:
+async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, options: TaskOptions) -> OpenTask:
     prepared, tools, scripts = has.part.prepared, has.tools, has.scripts
     context, steps = prepared.context, prepared.steps
-    options = prepared.suite.evaluate_options
+    suite_options = prepared.suite.evaluate_options
     hooks = None
     if prepared.extensions:
-        given = (prepared.extensions, prepared.suite, terms.run_id)
-        hooks = Hooks(*given, scripts, converter_of(prepared.suite, context), terms.warn)
+        given = (prepared.extensions, prepared.suite, options.run_id)
+        hooks = Hooks(*given, scripts, converter_of(prepared.suite, context), options.warn)
     graders = OpenGraders(
         graders=prepared.graders,
         reply_source=has.asker,
         default=prepared.suite.default_test,
         open_objects=context.switch("DISABLE_OBJECT_STRINGIFY"),
     )
-    means = await stack.enter_async_context(
+    services = await stack.enter_async_context(
         open_judge_services(context, prepared.trust, hosts=prepared.hosts)
     )
-    agents = await _agents(has, terms)
+    agents = await _agents(has, options)
     body = PromptEval(
         steps,
         ProviderAnswerer(has.asker) if agents is None else agents,
@@ -267,12 +267,12 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
         judges=Judges(
             steps=steps,
             scripts=scripts,
-            means=means,
+            services=services,
             graders=graders,
             read_transform=tools.read_transform,
-            scoring=Scoring(context, means.scripts, means.limit),
+            scoring=Scoring(context, services.scripts, services.limit),
             kinds=prepared.suite.kinds,
-            width=options.assertions_max_concurrency or _width(context),
+            width=suite_options.assertions_max_concurrency or _width(context),
             short_circuit=context.switch("SHORT_CIRCUIT_TEST_FAILURES"),
         ),
         order=prepared.order,
@@ -285,7 +285,9 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
         from trioeval.prompt_eval.comparison import ComparedEval
 
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
-    task = OpenTask(whole, options.salvage_rounds, hooks, max_live_jobs=options.max_live_jobs)
+    task = OpenTask(
+        whole, suite_options.salvage_rounds, hooks, max_live_jobs=suite_options.max_live_jobs
+    )
     if layout.compares:
         task = attrs.evolve(task, row_of=layout.step)
     # Cases that wait for others must be started, because they may wait for later cases.
@@ -294,20 +296,20 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, terms: TaskOption
     )
 
 
-async def _agents(has: _OpenParts, terms: TaskOptions) -> AgentAnswerer | None:
+async def _agents(has: _OpenParts, options: TaskOptions) -> AgentAnswerer | None:
     """Return the agents that answer in place of providers, if the task has agents."""
     prepared, task = has.part.prepared, has.part.id
     settings = prepared.suite.settings
-    if not is_agent(settings) or terms.agents is None:
+    if not is_agent(settings) or options.agents is None:
         return None
     from trioeval.agent.task import AgentAnswerer
 
-    journal = None if terms.journal is None else terms.journal.agents(task)
+    journal = None if options.journal is None else options.journal.agents(task)
     work = AgentAnswerer(
-        prepared, settings, has.asker, task=task, journal=journal, run=terms.agents
+        prepared, settings, has.asker, task=task, journal=journal, run=options.agents
     )
     await work.end_survivors()
-    if terms.journal is not None and len(kept := terms.journal.reused_rows(task)):
+    if options.journal is not None and len(kept := options.journal.reused_rows(task)):
         for index in range(len(prepared.steps)):
             if index in kept:
                 work.register_kept(index, kept.record(index))

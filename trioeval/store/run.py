@@ -37,7 +37,7 @@ from trioeval.store.records import (
     stored_json,
 )
 from trioeval.store.run_start import keys_of_task, run_start
-from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, tell_suite
+from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, store_suite
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import Writer
 from trioeval.store.writes import (
@@ -191,7 +191,7 @@ class StoredRun(RunJournal):
             starts.append(start)
 
         def write(connection: sqlite3.Connection) -> None:
-            place.parts = tell_suite(connection, place.number, starts[0])
+            place.parts = store_suite(connection, place.number, starts[0])
 
         # It reads files, so it is done in the writer's thread.
         self._writer.put(StepWrite(write, ready))

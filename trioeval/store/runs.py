@@ -76,7 +76,7 @@ def record_resumption(connection: sqlite3.Connection, number: int, start: RunSta
     return execution
 
 
-def tell_suite(
+def store_suite(
     connection: sqlite3.Connection, number: int, start: RunStart
 ) -> dict[str | None, int]:
     """Record the suite of a run that has started; return the numbers of its parts."""

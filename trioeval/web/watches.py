@@ -74,7 +74,7 @@ class RunWatch:
         while self.live is None and not self.unheard and not self.over:
             await self._changed.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify the viewers of a change."""
         self.version += 1
         self._changed.set()
@@ -117,7 +117,7 @@ class RunWatches:
                         await self._listen(watch)
         finally:
             watch.over = True
-            watch.tell()
+            watch.notify()
             if self._by_id.get(watch.run_id) is watch:
                 del self._by_id[watch.run_id]
 
@@ -127,14 +127,14 @@ class RunWatches:
             facts, watch.activities = await self._store.read(partial(_find, watch.run_id))
         except StoreError as error:
             watch.trouble = str(error)
-            watch.tell()
+            watch.notify()
             await trio.sleep(_AGAIN)
             return False
         if facts is None or watch.facts is None or _counts(facts) != _counts(watch.facts):
             watch.rows += 1
         watch.facts, watch.trouble = facts, None
         watch.over = facts is None or facts.state != "running"
-        watch.tell()
+        watch.notify()
         return not watch.over
 
     async def _keep_looking(self, watch: RunWatch) -> None:
@@ -152,17 +152,17 @@ class RunWatches:
         try:
             async with open_live(watch.run_id) as live:
                 watch.live, watch.unheard, again = live, False, _SOON
-                watch.tell()
+                watch.notify()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_looking, watch)
                     async for state in live.states():
                         watch.state = state
                         watch.history.add(state)
-                        watch.tell()
+                        watch.notify()
                     nursery.cancel_scope.cancel("the connection to the run was lost")
         except NotLiveError:
             watch.unheard = True  # it starts or ends just now, or was started with --no-live
-            watch.tell()
+            watch.notify()
         finally:
             watch.live = watch.state = None
         await trio.sleep(again)

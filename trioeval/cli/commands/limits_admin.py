@@ -352,7 +352,7 @@ def watch_limits(
     async def look_on(backend: Backend) -> None:
         first = chosen(await backend.states(), keys)
         if as_json or not sys.stdout.isatty():
-            await _follow(backend, first, keys, every, _Lines(as_json=as_json).tell)
+            await _follow(backend, first, keys, every, _Lines(as_json=as_json).print_changes)
         else:
             await _redraw(backend, first, keys, every)
 
@@ -408,7 +408,7 @@ class _Lines:
     as_json: bool
     _reported: dict[str, LimitState] = attrs.field(init=False, factory=dict)
 
-    def tell(self, states: Sequence[LimitState]) -> bool:
+    def print_changes(self, states: Sequence[LimitState]) -> bool:
         """Print a line for each limit that has changed; return False if stdout is closed."""
         utc_now = datetime.now(UTC).isoformat(timespec="seconds")
         is_read = True

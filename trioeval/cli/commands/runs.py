@@ -277,14 +277,14 @@ class ViewFlags:
 
 def view(
     *,
-    terms: ViewFlags = ViewFlags(),
+    options: ViewFlags = ViewFlags(),
     db: Database = None,
     interrupts: _Injected,
 ) -> int:
     """Serve a page that shows and controls runs in progress, until interrupted."""
     from trioeval.cli.commands.view import view_runs
 
-    return view_runs(db, terms, interrupts)
+    return view_runs(db, options, interrupts)
 
 
 def add_to(app: cyclopts.App, *, epilogue: str) -> None:

@@ -29,7 +29,7 @@ _STOP_GRACE = 0.5  # seconds for responses in progress after the stop
 _TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
 
 
-def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
+def view_runs(db: Path | None, options: ViewFlags, interrupts: Interrupts) -> int:
     """Serve until interrupted, and return the exit code.
 
     Raises:
@@ -42,13 +42,13 @@ def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
     except ImportError as error:
         msg = "`trioeval view` needs the extra `view`: pip install 'trioeval[view]'"
         raise UsageError(msg) from error
-    named, token = "--token", terms.token
+    named, token = "--token", options.token
     if token is None:
         named, token = _VARIABLE, os.environ.get(_VARIABLE) or None
     if token is not None and not _TOKEN.fullmatch(token):
         msg = f"{named} must have 8 to 200 characters: letters, digits, and any of . _ ~ -"
         raise UsageError(msg)
-    if token is None and not is_loopback(terms.host):
+    if token is None and not is_loopback(options.host):
         token = secrets.token_urlsafe(24)
     environment = read_environment(os.environ)
     path = database_path(db, environment)
@@ -57,17 +57,17 @@ def view_runs(db: Path | None, terms: ViewFlags, interrupts: Interrupts) -> int:
             reader.runs(limit=1)
     interrupts.begin_run()
     resume = RunStorage(database=path, named=db is not None).resume
-    failure = trio.run(_serve, path, attrs.evolve(terms, token=token), interrupts, resume)
+    failure = trio.run(_serve, path, attrs.evolve(options, token=token), interrupts, resume)
     if failure is not None:
         reason = failure.strerror or failure
         raise UsageError(
-            f"cannot listen on {terms.host}:{terms.port}: {reason}; name another --host or --port"
+            f"cannot listen on {options.host}:{options.port}: {reason}; name another --host or --port"
         )
     return Exit.OK
 
 
 async def _serve(
-    path: Path, terms: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
+    path: Path, options: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
 ) -> OSError | None:
     """Serve, and return the error if listening failed."""
     from trioeval.serving.listening import open_listeners, serve_app
@@ -77,13 +77,13 @@ async def _serve(
     from trioeval.web.watches import RunWatches
 
     try:
-        listeners, address = await open_listeners(terms.host, terms.port)
+        listeners, address = await open_listeners(options.host, options.port)
     except OSError as error:
         return error
     stop = trio.Event()
     door = AccessRules(
-        names=OwnNames(host=terms.host, machine=frozenset({socket.gethostname().lower()})),
-        token=terms.token,
+        names=OwnNames(host=options.host, machine=frozenset({socket.gethostname().lower()})),
+        token=options.token,
         secret=secrets.token_bytes(32),
         cookie=f"trioeval_view_{address.port}",
         make_id=partial(secrets.token_urlsafe, 18),
@@ -92,7 +92,7 @@ async def _serve(
     def on_signal(_number: signal.Signals) -> None:
         stop.set()
 
-    page = "/" if terms.token is None else f"/?token={terms.token}"
+    page = "/" if options.token is None else f"/?token={options.token}"
     with interrupts.deliver_to(on_signal):
         async with trio.open_nursery() as followers:
             store = StoreReading(path)
@@ -110,7 +110,7 @@ async def _serve(
                 for place in address.elsewhere():
                     show(place.url + page)
                 say("serving; interrupt to stop")
-                if terms.open_browser:
+                if options.open_browser:
                     followers.start_soon(_open_browser, address.here.url + page)
             followers.cancel_scope.cancel("the server has stopped")
     return None

@@ -58,7 +58,7 @@ class TaskProgress:
     """Called with warnings."""
     wanted: Mapping[str | None, int | None] = attrs.field(factory=dict)
     """The number of rows of each dataset; None if it is not known beforehand."""
-    tell: Callable[[str], None] | None = None
+    print_line: Callable[[str], None] | None = None
     """Called with each event as a line."""
     began_at: float = 0.0
     """The zero of the times in event lines."""
@@ -72,8 +72,8 @@ class TaskProgress:
 
     def observe(self, event: TaskEvent, dataset: str | None = None) -> None:
         """Handle an event; `dataset` names the task of a dataset event, which does not have it."""
-        if self.tell is not None:
-            self.tell(event_line(event, self.began_at, dataset))
+        if self.print_line is not None:
+            self.print_line(event_line(event, self.began_at, dataset))
         match event:
             case QuestionEvent(index=index):
                 if index is not None:
