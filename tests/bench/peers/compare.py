@@ -2,13 +2,14 @@
 
     python tests/bench/peers/compare.py FOLDER --install
     python tests/bench/peers/compare.py FOLDER [--tools TOOL ...] [--scenarios SCENARIO ...] [--rounds N]
+           [--many N]
 
 `--install` installs promptfoo with `npm`, and Inspect AI and pydantic-evals with `pip`, into FOLDER, in the
 versions that `requirements.txt` and `PROMPTFOO` name. trioeval is the one of the interpreter that runs this
 script. Servers and tools are separate processes. Every tool checks that each reply contains "ok".
 
-    plain    200 prompts, 20 at a time, 50 ms a reply, no limits
-    many     5000 prompts, 20 at a time, replies at once: processor time and memory
+    plain    200 prompts, 20 at a time, 50 ms a reply, no limits; then 5000 (`--many`) without latency,
+             which show the processor time of a further prompt and the growth of memory
     rate     200 prompts, 20 at a time, a server of 1200 requests/min with a burst of 20, 50 ms a reply
     fair     30 prompts for each of two models, 4 at a time each; one server serves 120 requests/min, the
              other has no limit
@@ -20,6 +21,7 @@ time is that of the process and its children, memory is the peak of the largest 
 """
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -31,8 +33,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
@@ -42,13 +44,15 @@ from typing import Any
 
 import attrs
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from server_process import fake_provider
+
 HERE = Path(__file__).parent
 PROMPTFOO = "promptfoo@0.123.1"
 TOOLS = ("trioeval", "promptfoo", "inspect", "pydantic-evals")
 LATENCY = 0.05
 PATIENCE = 240
 """Seconds until a tool that does not end is killed."""
-MANY = 5000
 FEW = 200
 
 Figures = Mapping[str, float]
@@ -112,30 +116,11 @@ def failing_server(log: Path) -> Iterator[str]:
         process.join()
 
 
-@contextmanager
-def fake_provider(log: Path, *flags: str, latency: float = LATENCY) -> Iterator[str]:
+def provider(log: Path, *flags: str, latency: float = LATENCY) -> AbstractContextManager[str]:
     """Serve `trioeval fake-provider` with flags and yield its base URL."""
-    command = [sys.executable, "-m", "trioeval", "fake-provider", "--port", "0"]
     # Replies do not say what is left of the rate: refusals carry `Retry-After`, which every tool reads.
-    command += [
-        "--latency",
-        str(latency),
-        "--log",
-        str(log),
-        "--hints",
-        "retry_after",
-        "--reply",
-        "ok",
-        *flags,
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
+    common = ["--latency", str(latency), "--log", str(log), "--hints", "retry_after"]
+    return fake_provider(*common, "--reply", "ok", *flags)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -212,40 +197,30 @@ def reply_figures(log: Path) -> dict[str, float]:
     }
 
 
-def measure_plain(tool: str, tools: Path, folder: Path) -> Figures:
-    """Measure 200 prompts on a server without limits."""
-    log = folder / "log.jsonl"
-    with fake_provider(log) as url:
-        usage = run_tool(tool, tools, job_of(url, FEW), folder)
-    return reply_figures(log) | {
-        "whole run": usage.seconds,
-        "CPU s": usage.cpu,
-        "peak MiB": usage.mebibytes,
-    }
-
-
-def measure_many(tool: str, tools: Path, folder: Path) -> Figures:
-    """Measure 5000 prompts without latency, and the processor time that each costs beyond the first 200."""
-    log = folder / "log.jsonl"
-    usages = []
-    for count in (FEW, MANY):
-        log.unlink(missing_ok=True)
+def measure_plain(tool: str, tools: Path, folder: Path, many: int) -> Figures:
+    """Measure 200 prompts, and then more of them without latency, on a server without limits."""
+    logs, usages = [], []
+    for count, latency in ((FEW, LATENCY), (many, 0.0)):
         inner = folder / str(count)
         inner.mkdir()
-        with fake_provider(log, latency=0.0) as url:
+        logs.append(inner / "log.jsonl")
+        with provider(logs[-1], latency=latency) as url:
             usages.append(run_tool(tool, tools, job_of(url, count), inner))
-    few, many = usages
-    return reply_figures(log) | {
-        "whole run": many.seconds,
-        "CPU ms a further prompt": (many.cpu - few.cpu) / (MANY - FEW) * 1000,
-        "peak MiB": many.mebibytes,
+    small, large = usages
+    return reply_figures(logs[0]) | {
+        "whole run": small.seconds,
+        "CPU s": small.cpu,
+        "peak MiB": small.mebibytes,
+        "CPU ms a further prompt": (large.cpu - small.cpu) / (many - FEW) * 1000,
+        f"replies of {many}": reply_figures(logs[1])["replies"],
+        f"peak MiB, {many} prompts": large.mebibytes,
     }
 
 
 def measure_rate(tool: str, tools: Path, folder: Path) -> Figures:
     """Count the refusals of a server with a known rate."""
     log = folder / "log.jsonl"
-    with fake_provider(log, "--rpm", "1200", "--burst", "20") as url:
+    with provider(log, "--rpm", "1200", "--burst", "20") as url:
         run_tool(tool, tools, job_of(url, FEW, rpm=1200, burst=20), folder)
     return reply_figures(log)
 
@@ -254,8 +229,8 @@ def measure_fairness(tool: str, tools: Path, folder: Path) -> Figures:
     """Measure how long an unlimited model takes beside a limited one."""
     slow, fast = folder / "slow.jsonl", folder / "fast.jsonl"
     with ExitStack() as stack:
-        slow_url = stack.enter_context(fake_provider(slow, "--rpm", "120", "--burst", "1"))
-        fast_url = stack.enter_context(fake_provider(fast))
+        slow_url = stack.enter_context(provider(slow, "--rpm", "120", "--burst", "1"))
+        fast_url = stack.enter_context(provider(fast))
         models = [
             {"model": "slow", "url": slow_url, "rpm": 120, "burst": 1},
             {"model": "fast", "url": fast_url},
@@ -290,9 +265,9 @@ def measure_failures(tool: str, tools: Path, folder: Path) -> Figures:
     }
 
 
-SCENARIOS = {
-    "plain": measure_plain,
-    "many": measure_many,
+Scenario = Callable[[str, Path, Path], Figures]
+
+SCENARIOS: dict[str, Scenario] = {
     "rate": measure_rate,
     "fair": measure_fairness,
     "failing": measure_failures,
@@ -352,24 +327,28 @@ def install(tools: Path) -> None:
 
 def main(given: Sequence[str] | None = None) -> None:
     """Install the tools, or run the scenarios and print a table for each."""
+    names = ["plain", *SCENARIOS]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="the folder of the other tools")
     parser.add_argument("--install", action="store_true", help="install them and end")
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS])
+    parser.add_argument("--scenarios", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--many", type=int, default=5000)
     arguments = parser.parse_args(given)
     tools = arguments.folder.absolute()
     if arguments.install:
         install(tools)
         return
-    print(machine())
+    print(machine(), flush=True)
+    plain = functools.partial(measure_plain, many=arguments.many)
+    scenarios: dict[str, Scenario] = {"plain": plain, **SCENARIOS}
     for name in arguments.scenarios:
         rounds: dict[str, list[Figures]] = {tool: [] for tool in arguments.tools}
         for _ in range(arguments.rounds):
             for tool in arguments.tools:
                 with tempfile.TemporaryDirectory() as folder:
-                    figures = SCENARIOS[name](tool, tools, Path(folder))
+                    figures = scenarios[name](tool, tools, Path(folder))
                 rounds[tool].append(figures)
                 print(f"{name} {tool} {json.dumps(figures)}", file=sys.stderr, flush=True)
         print(f"\n{name}, medians of {arguments.rounds}\n\n{table_of(rounds)}", flush=True)
