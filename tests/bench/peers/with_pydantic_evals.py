@@ -10,6 +10,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import Contains
 
 job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 
@@ -22,7 +23,8 @@ async def evaluate(model: dict[str, Any]) -> None:
     async def ask(prompt: str) -> str:
         return str((await agent.run(prompt)).output)
 
-    dataset = Dataset(name="comparison", cases=[Case(inputs=prompt) for prompt in job["prompts"]])
+    cases = [Case(inputs=prompt) for prompt in job["prompts"]]
+    dataset = Dataset(name="comparison", cases=cases, evaluators=[Contains(value="ok")])
     await dataset.evaluate(ask, max_concurrency=job["concurrency"], progress=False)
 
 
