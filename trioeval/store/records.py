@@ -140,11 +140,11 @@ _ANY_TOKEN = re.compile("|".join(map(re.escape, _OF_TOKENS)))
 
 
 def stored_record(text: str) -> str | bytes:
-    """Return the text of a record of a row in its stored form, which `read_record` reads.
+    r"""Return the text of a record of a row in its stored form, which `read_record` reads.
 
     Example:
         >>> stored_record('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
-        '{"\\\\u007at":0,"vars":{}}'
+        '{"\\u007at":0,"vars":{}}'
     """
     stored = stored_json(text)
     if isinstance(stored, str):
