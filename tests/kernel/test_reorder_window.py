@@ -135,3 +135,27 @@ def test_a_window_that_could_never_move_is_rejected(
     with pytest.raises(PlanError) as caught:
         run_virtual(main)
     assert str(caught.value) == message
+
+
+def test_jobs_do_not_start_while_thousands_of_outcomes_wait_for_the_consumer() -> None:
+    """A slow consumer bounds the memory of a run, and every job still runs."""
+    size = 20_000
+    seen = Seen()
+
+    async def body(job: Job[None], calls: Calls[None]) -> None:
+        seen.started += 1
+        seen.ahead = max(seen.ahead, job.index - seen.emitted + 1)
+        await calls(job.lane, trio.sleep, 0.001)
+
+    async def emit(outcome: Outcome[None]) -> None:
+        if outcome.index % 100 == 0:
+            await trio.sleep(1)
+        seen.emitted = outcome.index + 1
+
+    async def main() -> None:
+        plan = Plan.of(Job(i, "a", None) for i in range(size))
+        await run_plan(plan, body, lanes=Lanes([LaneSpec("a", 50)]), emit=emit)
+
+    run_virtual(main)
+    assert seen.started == seen.emitted == size
+    assert 4000 < seen.ahead < 5000

@@ -63,6 +63,10 @@ class Status(enum.Enum):
     NOT_RUN = "not_run"
     """It did not run to its end: the run was stopped before, or a dependency failed."""
 
+    __hash__ = object.__hash__
+    """Members are compared by identity. The hash of `enum.Enum` is written in Python, and rows are counted
+    by their status many times each."""
+
     @classmethod
     def without_verdict(cls, outcome: str) -> "Status":
         """Return the status of a row without a verdict, by the outcome of its job, as in `Row.outcome`.

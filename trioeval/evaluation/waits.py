@@ -6,8 +6,9 @@ no wait for a slot of a full lane, because the call that frees a slot takes the 
 the calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import attrs
 
@@ -71,17 +72,9 @@ class WaitTimes:
         """Handle an event."""
         if self._forward is not None:
             self._forward(event)
-        match event:
-            case CallStarted():
-                self._start_call(event)
-            case CallEnded():
-                self._end_call(event)
-            case Admitted():
-                self._admit(event)
-            case Waiting():
-                self._wait(event)
-            case _:
-                pass
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
 
     def take(self, index: int, at: float) -> Mapping[str, float]:
         """Remove and return the waits of a job that ends at this instant, in seconds by reason."""
@@ -124,6 +117,15 @@ class WaitTimes:
         own = self._jobs.setdefault(event.index, waited)
         if own is not waited:  # it is run again
             own.seconds = sum_waits(own.seconds, waited.seconds)
+
+
+_HANDLERS: Mapping[type, Callable[[WaitTimes, Any], None]] = {
+    CallStarted: WaitTimes._start_call,  # noqa: SLF001 - of this module
+    CallEnded: WaitTimes._end_call,  # noqa: SLF001
+    Admitted: WaitTimes._admit,  # noqa: SLF001
+    Waiting: WaitTimes._wait,  # noqa: SLF001
+}
+"""The handler of each type of event. A look-up is faster than comparisons, and events are many."""
 
 
 def sum_waits(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:

@@ -46,6 +46,11 @@ class Ledger(Generic[V]):
         self._news = trio.Event()
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """Number of outcomes whose turn has come, and that the consumer has not taken."""
+        return len(self._ordered)
+
     def record(self, outcome: Outcome[V]) -> None:
         """Record the one outcome of a job. Synchronous; never waits.
 
@@ -76,7 +81,7 @@ class Ledger(Generic[V]):
         self,
         emit: Callable[[Outcome[V]], Awaitable[None]],
         never_ran: Callable[[range, NotRun], Awaitable[None]] | None,
-        passed: Callable[[], None] | None,
+        passed: Callable[[], None],
     ) -> None:
         """Emit every outcome in index order; return when the ledger is closed and nothing is left.
 
@@ -89,8 +94,7 @@ class Ledger(Generic[V]):
         async def pass_on(outcome: Outcome[V]) -> None:
             await emit(outcome)
             self._count(type(outcome))
-            if passed is not None:
-                passed()
+            passed()
             if self.emitted % _YIELD_EVERY == 0:
                 await trio.lowlevel.checkpoint()
 

@@ -82,8 +82,9 @@ async def run_plan(
         plan: The jobs.
         perform: The body of a job. It reaches lanes through `calls(lane, send, *args)` only.
         lanes: The lanes, which other runs may use at the same time.
-        emit: Awaited with one outcome after another. Its time does not count against the deadline, and jobs
-            do not wait for it: outcomes that it has not taken yet stay in memory.
+        emit: Awaited with one outcome after another. Its time does not count against the deadline.
+            Jobs do not wait for it, except when thousands of outcomes whose turn has come wait for it in
+            memory.
         settled: Called with each outcome as soon as its job has it, before it is emitted, in the order in
             which jobs end. Outcomes of jobs that were never started are only emitted. After an exception it
             is not called again.
@@ -165,9 +166,7 @@ async def run_plan(
         nursery.start_soon(run_jobs, name="jobs")
         with flush:
             try:
-                await ledger.drain(
-                    emit, never_ran, None if reorder_window is None else running.notify
-                )
+                await ledger.drain(emit, never_ran, running.on_emitted)
             except Exception as error:  # noqa: BLE001 - an error of the consumer ends the run
                 running.fail(error)
         nursery.cancel_scope.cancel("every outcome is emitted")

@@ -25,6 +25,9 @@ from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Blocked, Done, Failed, NotRun, Outcome, StopReason, V
 from trioeval.kernel.timeouts import Timeouts, Timer
 
+_MOST_WAITING = 4096
+"""Outcomes that wait for the consumer, beyond which no job starts: they are in memory."""
+
 
 class JobSource(Generic[P]):
     """The source from which the workers of a run get their jobs; this base class has none.
@@ -100,6 +103,8 @@ class RunState(CallContext, Generic[P, V]):
     _blocked: deque[tuple[int, int]] = attrs.field(factory=deque)
     """Jobs whose `Blocked` outcome is not recorded yet, each with the job that blocks it."""
     _releasing: bool = False
+    _held_back: bool = False
+    """True if a job did not start because the consumer is behind."""
 
     def __attrs_post_init__(self) -> None:
         self.ledger = Ledger(len(self.plan.jobs))
@@ -116,6 +121,22 @@ class RunState(CallContext, Generic[P, V]):
         if self.failure is not None:
             return False
         return now < self.deadline and not self.stop.is_set() and self.exhausted is None
+
+    @property
+    def is_behind(self) -> bool:
+        """True if no job may start because the consumer must take outcomes first."""
+        if self.ledger.waiting < _MOST_WAITING:
+            return False
+        self._held_back = True
+        return True
+
+    def on_emitted(self) -> None:
+        """Notify every source if the next job may start because the consumer has taken an outcome."""
+        if self.window != math.inf:
+            self.notify()
+        elif self._held_back and self.ledger.waiting <= _MOST_WAITING // 2:
+            self._held_back = False
+            self.notify()
 
     def start(
         self, job: Job[P], timer: Timer, now: float, rested: Callable[[int], None]

@@ -292,7 +292,9 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
 
     @property
     def _full(self) -> bool:
-        """True if no more jobs may be live now."""
+        """True if no more jobs may start now, whatever the lane allows."""
+        if self.running.is_behind:
+            return True
         most = self.max_live
         if self._live < (_SPARE if most is None else most):
             return False

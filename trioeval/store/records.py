@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,12 @@ import attrs
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
+from trioeval.report.formats.json import compact
 from trioeval.report.stored import StoredCall
+from trioeval.report.usage import usage_json
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
-from trioeval.usage import Usage
+from trioeval.usage import Usage, tokens_json
 
 # JSON texts in the database: most of them uncompressed, so that people can read them.
 #
@@ -104,6 +107,69 @@ def _compressed(text: str) -> bytes:
     if len(data) > max(_ANY_RATIO, _RATIO * len(packed)):
         return zlib.compress(data, 0)  # stored uncompressed, so that the ratio stays in bounds
     return packed
+
+
+# Records of rows in the database: the phrases that nearly every record repeats are stored as short tokens.
+#
+# Six of ten characters of a short record are token counts that are all zero. A token is JSON, so that SQLite
+# reads a shortened record and finds everything else in it under the same names. It spells a printable
+# character by its number, which no encoder of records does: a text without phrases is stored as it is, and
+# nothing that a user wrote is taken for a token.
+
+
+_MARK = '"\\u007a'
+"""The beginning of every token."""
+_NO_TOKENS = compact(tokens_json(Usage(), 0))
+_COUNTS = {compact(usage_json(Usage())): f'{_MARK}c"', _NO_TOKENS: f'{_MARK}n"'}
+_ANY_COUNTS = re.compile("|".join(map(re.escape, _COUNTS)))
+"""All counts of a reply, and of a judge. One search for both is faster than `str.replace` for each."""
+_NO_DETAILS = f'"completionDetails":{compact(tokens_json(Usage(), 0)["completionDetails"])}'
+_PHRASES = (
+    (_NO_DETAILS, f'{_MARK}d":0'),
+    (f'"namedScores":{{}},"tokensUsed":{_COUNTS[_NO_TOKENS]}', f'{_MARK}u":0'),
+    ('"threshold":null,"options":{},"metadata":{}', f'{_MARK}t":0'),
+    ('"finishReason":null,"isRefusal":false,"metadata":{}', f'{_MARK}r":0'),
+    ('"score":1.0,"namedScores":{},"failureReason":0,"error":null', f'{_MARK}s":0'),
+)
+"""Other phrases and their tokens, replaced after those of `_COUNTS`, whose tokens they may contain."""
+_OF_TOKENS = {
+    token: phrase.replace(_COUNTS[_NO_TOKENS], _NO_TOKENS)
+    for phrase, token in (*_COUNTS.items(), *_PHRASES)
+}
+_ANY_TOKEN = re.compile("|".join(map(re.escape, _OF_TOKENS)))
+
+
+def stored_record(text: str) -> str | bytes:
+    r"""Return the text of a record of a row in its stored form, which `read_record` reads.
+
+    Example:
+        >>> stored_record('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
+        '{"\\u007at":0,"vars":{}}'
+    """
+    stored = stored_json(text)
+    if isinstance(stored, str):
+        stored = _ANY_COUNTS.sub(_token, stored)
+        for phrase, token in _PHRASES:
+            stored = stored.replace(phrase, token)
+    return stored
+
+
+def read_record(stored: str | bytes) -> str:
+    """Return the text of a record again.
+
+    Raises:
+        ValueError: It is damaged, or unpacks to more than any text that is written.
+    """
+    text = read_text(stored)
+    return _ANY_TOKEN.sub(_phrase, text) if isinstance(stored, str) else text
+
+
+def _token(phrase: re.Match[str]) -> str:
+    return _COUNTS[phrase[0]]
+
+
+def _phrase(token: re.Match[str]) -> str:
+    return _OF_TOKENS[token[0]]
 
 
 # Replies as JSON data that restores the same reply.
@@ -250,7 +316,7 @@ def read_body(connection: sqlite3.Connection, key: int, source: RecordSource) ->
     """
     try:
         found = connection.execute("SELECT body FROM record WHERE key = ?", (key,)).fetchone()
-        return None if found is None else read_text(found[0])
+        return None if found is None else read_record(found[0])
     except (ValueError, sqlite3.Error) as error:
         raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
 

@@ -64,6 +64,8 @@ _TEST = InsertTable("test", ("part", "position", "body"))
 _ACTIVITY = InsertTable("activity", ("run", "execution", "body"))
 _DATASET_RESULT = InsertTable("dataset_result", ("part", "body"))
 _TESTS = 500  # per statement
+_RECORDED_EVENTS = frozenset({Waiting, Throttled, LimitChanged, LaneClosed})
+"""A look-up is faster than comparisons, and most events are of other types."""
 _MANY = 10_000  # numbers of rows that are remembered
 
 
@@ -395,6 +397,8 @@ class StoredRun(RunJournal):
 
     def observe(self, event: Event) -> None:
         """Record the events of lanes; an observer of the run."""
+        if type(event) not in _RECORDED_EVENTS:
+            return
         columns: Line
         match event:
             case Waiting(index=None, why=WaitReason.BLOCKED | WaitReason.PAUSED):

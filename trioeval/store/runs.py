@@ -9,7 +9,7 @@ from typing import Any
 from trioeval.report.formats.json import compact
 from trioeval.report.stored import EndState, RunStart, StoredRunFacts
 from trioeval.store.not_run_rows import count_never_began
-from trioeval.store.records import plain, read_text, stored_json
+from trioeval.store.records import plain, read_record, read_text, stored_json, stored_record
 from trioeval.store.schema import INDEX_BITS
 
 _KEYED = ("result", "record", "score", "call")
@@ -287,11 +287,11 @@ def move_rows(
 
 def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str | bytes:
     try:
-        record = json.loads(read_text(body))
+        record = json.loads(read_record(body))
     except ValueError:
         return body  # damaged: its row will be run again
     record |= {"id": name, "testIdx": test, "promptIdx": prompt}
-    return stored_json(compact(record))
+    return stored_record(compact(record))
 
 
 def read_runs(

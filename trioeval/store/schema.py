@@ -585,6 +585,9 @@ _NOT_GRADED: Sequence[str] = (
     _view_of_runs("pass", "fail", "error", "not_graded", "not_run"),
 )
 
+_SHORT_RECORDS: Sequence[str] = ()
+"""Nothing changes in the tables: from this version on, records are shortened, see `store.records`."""
+
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
     DATASET_TABLES,
@@ -592,6 +595,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     _ACTIVITY,
     _NEVER_BEGAN,
     _NOT_GRADED,
+    _SHORT_RECORDS,
 )
 """Statements that lead from each version of the tables to the next."""
 

@@ -23,7 +23,14 @@ from trioeval.report.formats.json import compact
 from trioeval.report.records import RowRecord
 from trioeval.report.row import row_json
 from trioeval.run import Row
-from trioeval.store.records import LEFT_OUT, error_facts, plain, reply_facts, stored_json
+from trioeval.store.records import (
+    LEFT_OUT,
+    error_facts,
+    plain,
+    reply_facts,
+    stored_json,
+    stored_record,
+)
 from trioeval.store.schema import INDEX_BITS
 
 # The values of a record and of a call that have their own columns, for queries and for people.
@@ -269,7 +276,7 @@ class RowWrite(PendingWrite):
         key = self.place.key(self.task, self.index)
         return (
             (key, *self._columns),
-            (key, stored_json(self.text)),
+            (key, stored_record(self.text)),
             ((key, *score) for score in self._scores),
         )
 

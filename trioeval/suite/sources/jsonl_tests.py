@@ -42,6 +42,7 @@ CHECKED_AT_ONCE = 20_000
 """The maximum number of lines of a file that is parsed when it is loaded, with all mistakes at once."""
 
 _CHUNK = 1 << 18  # bytes; more is not faster
+_AHEAD = 1 << 16  # bytes that are read at once when tests are accessed
 _KEPT = 8  # the last tests accessed: the columns of one test are accessed one after another
 _BOM = b"\xef\xbb\xbf"
 
@@ -101,6 +102,8 @@ class JsonlFile:
     """Its size, and the time of its last change."""
     _blank: "array[int]" = attrs.field(factory=lambda: array("Q"), init=False, repr=False)
     """The starts of blank lines."""
+    _latest: tuple[int, bytes] = attrs.field(default=(0, b""), init=False, repr=False)
+    """The part of the file that was read last, and its offset. Replaced as one: threads share the file."""
 
     def scan(self) -> tuple[Sequence[int], Sequence[int]]:
         """Return the starts of lines that are not blank, and the indices of those that may be irregular.
@@ -140,9 +143,21 @@ class JsonlFile:
     def read(self, start: int, stop: int | None) -> bytes:
         """Return the bytes between two offsets; None is the end.
 
+        Those that were read together with earlier ones are not read again.
+
         Raises:
             MistakenError: The file can no longer be read, or has changed.
         """
+        if stop is not None:
+            at, part = self._latest
+            if not at <= start <= stop <= at + len(part):
+                # Tests are mostly accessed in order, and opening the file costs more than one test.
+                at, part = start, self._read(start, max(stop, start + _AHEAD))
+                self._latest = at, part
+            return part[start - at : stop - at]
+        return self._read(start, None)
+
+    def _read(self, start: int, stop: int | None) -> bytes:
         try:
             with self.file.open("rb", buffering=0) as file:
                 state = _state(file.fileno())
