@@ -6,9 +6,10 @@ import json
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import attrs
 import pytest
 import yaml
-from finished import SUITE, mine, results_of
+from finished import SUITE, mine, records_of, results_of, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,16 @@ def test_a_spreadsheet_has_a_line_for_each_test_and_cells_for_each_column() -> N
         *("", "ERROR", "0.00", "", "", "server: down", ""),
         *("say ho", "PASS", "1.00", "", "", "all assertions passed", ""),
     ]
+
+
+@pytest.mark.parametrize("outcome", ["not_run", "interrupted", "blocked"])
+def test_a_row_that_was_not_run_has_no_score_in_a_spreadsheet(outcome: str) -> None:
+    """It is not an error, and averages of scores leave it out."""
+    records = records_of(rows_of()[1])
+    records[2]["metadata"]["trioeval"]["outcome"] = outcome
+    results = attrs.evolve(results_of(), records=lambda _column: iter(records))
+    line = read_csv(results)[2]
+    assert line[2:5] == ["", "NOT RUN", ""]
 
 
 def answers(text: Any) -> trioeval.Provider:

@@ -119,7 +119,7 @@ def _columns(results: Results) -> Iterator[Sequence[_Cell]]:
         is_question, is_agent = totals.questions.total, totals.attempts is not None
         yield (
             _Cell(name, lambda row: _known(row.output)),
-            _Cell("Status", _status),
+            _Cell("Status", lambda row: row.status.label),
             _Cell("Score", _score),
             _Cell("Named Scores", _named_scores),
             *metrics,
@@ -135,13 +135,10 @@ def _known(fact: Any) -> str:
     return "" if fact is None else output_text(fact)
 
 
-def _status(row: RowRecord) -> str:
-    return "ERROR" if row.status is Status.NOT_RUN else row.status.label
-
-
 def _score(row: RowRecord) -> str:
     # An empty cell enters no average of a spreadsheet.
-    return "" if row.counted_score is None else f"{row.counted_score:.2f}"
+    score = None if row.status is Status.NOT_RUN else row.counted_score
+    return "" if score is None else f"{score:.2f}"
 
 
 def _named_scores(row: RowRecord) -> str:
