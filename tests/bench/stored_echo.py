@@ -107,6 +107,7 @@ def main() -> None:
         for _ in range(ROUNDS):
             bare.append(trio.run(timed_run, suite, None))
             stored.append(trio.run(stored_run, suite, path))
+        size = path.stat().st_size / ROUNDS / tests
     for kind, found in (("without a store", bare), ("stored", stored)):
         wall = statistics.median(one.wall for one in found)
         loop = statistics.median(one.loop for one in found)
@@ -121,6 +122,7 @@ def main() -> None:
         f"with the store: {ratio:.2f} x the time, {1e6 * more / tests:.1f} us more on the loop a test"
     )
     print(f"target: {WANTED:,} tests/s stored")
+    print(f"{size:.0f} bytes of the database a test")
 
 
 if __name__ == "__main__":
