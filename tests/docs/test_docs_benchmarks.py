@@ -5,9 +5,10 @@ import sys
 
 from snippets import DOCS, ROOT
 
-BENCH = ROOT / "tests/bench"
-sys.path.insert(0, str(BENCH / "peers"))
+sys.path.insert(0, str(ROOT / "tests/bench/peers"))
 from compare import PROMPTFOO
+
+BENCH = ROOT / "tests/bench"
 
 
 def test_the_page_of_benchmarks_names_every_script() -> None:
