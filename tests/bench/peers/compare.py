@@ -275,10 +275,10 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def text_of(values: Sequence[float]) -> str:
-    """Return the median of a figure's rounds as text."""
-    median = statistics.median(values)
-    if math.isnan(median):
+    """Return the median of a figure's rounds as text; "none" if a round has no value."""
+    if any(map(math.isnan, values)):
         return "none"
+    median = statistics.median(values)
     return f"{median:.0f}" if median == int(median) or median >= 100 else f"{median:.2f}"
 
 
