@@ -13,7 +13,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -33,6 +33,7 @@ from trioeval.text import counted
 
 if TYPE_CHECKING:
     from trioeval.question_eval.counts import QuestionOutcome
+    from trioeval.report.statistics.estimates import Estimate
 
 # The groups of rows that are not independent: repeats of a test, and tests of a cluster.
 
@@ -130,6 +131,26 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
             yield MetricShare(name, score * weight, weight, count)
 
 
+LATENCY_SHARES = (0.50, 0.95)
+"""The shares of calls whose greatest latency reports show."""
+
+
+class ColumnIntervals(Protocol):
+    """The intervals of a column that reports show, at the default confidence."""
+
+    def pass_interval(self) -> Estimate | None:
+        """Return the share of rows that passed; None without rated rows."""
+        ...
+
+    def score_interval(self) -> Estimate | None:
+        """Return the mean score of the graded rows; None without any."""
+        ...
+
+    def json(self) -> dict[str, Any]:
+        """Return the intervals in the format of documents."""
+        ...
+
+
 @attrs.define
 class ColumnTotals:
     """The totals of the rows of one column."""
@@ -166,6 +187,19 @@ class ColumnTotals:
     """Attempts of agents; None without agents."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
     """The data of intervals."""
+
+    @property
+    def intervals(self) -> ColumnIntervals:
+        """The intervals that reports show."""
+        return self.sums
+
+    def latency_at(self, share: float) -> float | None:
+        """Return the latency that so large a share of measured calls does not exceed; None without calls.
+
+        Args:
+            share: One of `LATENCY_SHARES`.
+        """
+        return nearest_rank(self.latencies, share)
 
     @property
     def tokens(self) -> int:
@@ -289,7 +323,7 @@ class ColumnTotals:
             "cost": self.cost,
             **({} if self.grading_cost is None else {"gradingCost": self.grading_cost}),
             **({"questions": self.questions.json()} if self.questions.total else {}),
-            **({"statistics": self.sums.json()} if self.rows else {}),
+            **({"statistics": self.intervals.json()} if self.rows else {}),
         }
 
 

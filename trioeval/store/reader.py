@@ -22,7 +22,7 @@ from trioeval.store.database import is_running, lock_run, open_database, open_re
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
 from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
-from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
+from trioeval.store.runs import delete_run, key_range, read_activity, read_part_totals, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _INDEX = (1 << INDEX_BITS) - 1
 _IDENTITIES = (
     "SELECT key, row_id, coalesce(content, '') FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
 )
+_FACTS = "SELECT key, test, status, outcome FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
+_STATUSES = {status.value: status for status in Status}
 _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
 
 
@@ -175,6 +177,22 @@ class StoreReader:
                 self._connection, part, source, prompt_idx, failed_only=failed_only
             ):
                 yield index, source.parsed(index, text)
+
+    def row_facts(
+        self, run: StoredRunFacts, task: str | None = None
+    ) -> Iterator[tuple[int, int, Status, str]]:
+        """Yield the index, test, status and outcome of each row of a task, by index, without its record."""
+        lines = self._lines(_FACTS, _keys(run, task))
+        return (
+            (key & _INDEX, test, _STATUSES[status], outcome) for key, test, status, outcome in lines
+        )
+
+    def totals(self, run: StoredRunFacts, task: str | None = None) -> str | None:
+        """Return the text of the totals of a task, as `report.kept_totals` reads it; None if not kept."""
+        part = run.part(task)
+        if part is None:
+            return None
+        return self._guarded(lambda: read_part_totals(self._connection, part))
 
     def record(self, run: StoredRunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """Return one row; None if it was not recorded."""

@@ -23,6 +23,7 @@ _OF_PARTS = (
     "written_group",
     "group_again",
     "dataset_stage",
+    "part_totals",
     "part",
 )
 """Tables of other data of a part."""
@@ -71,6 +72,7 @@ def record_resumption(connection: sqlite3.Connection, number: int, start: RunSta
     connection.execute(
         "DELETE FROM never_began WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
     )
+    _forget_totals(connection, number)
     if start.heads:
         _change_parts(connection, number, start)
     return execution
@@ -121,6 +123,7 @@ def finish_run(
     *,
     duration_ms: float,
     derived: str,
+    part_totals: Mapping[int, str],
 ) -> None:
     """Record how an execution of a run ended, and the totals of the run.
 
@@ -133,6 +136,7 @@ def finish_run(
         state: How it ended.
         duration_ms: Milliseconds to add to the duration of the run.
         derived: Derived metrics, as JSON text.
+        part_totals: Results of `report.kept_totals.kept_text` by the number of a part, as far as known.
     """
     changed = connection.execute(
         "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
@@ -146,8 +150,29 @@ def finish_run(
             execution,
         ),
     )
-    if changed.rowcount and state == "finished":
+    if not changed.rowcount:
+        return
+    _forget_totals(connection, number)
+    connection.executemany(
+        "INSERT INTO part_totals (part, body) VALUES (?, ?)",
+        [(part, stored_json(text)) for part, text in part_totals.items()],
+    )
+    if state == "finished":
         forget_run(connection, number)
+
+
+def _forget_totals(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute(
+        "DELETE FROM part_totals WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
+    )
+
+
+def read_part_totals(connection: sqlite3.Connection, part: int) -> str | None:
+    """Return the text of the totals of a part; None if they were not kept."""
+    if not _has_table(connection, "part_totals"):
+        return None
+    found = connection.execute("SELECT body FROM part_totals WHERE part = ?", (part,)).fetchone()
+    return None if found is None else read_text(found[0])
 
 
 def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[str, Any]]:
@@ -344,7 +369,12 @@ def _facts(
 
 def keeps_datasets(connection: sqlite3.Connection) -> bool:
     """Return whether the store has tables of datasets; version 1, opened for reading, lacks them."""
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
+    return _has_table(connection, "dataset_result")
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether a table exists; a store of an older version, opened for reading, lacks some."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,))
     return found.fetchone() is not None
 
 

@@ -364,13 +364,20 @@ _NOT_GRADED: Sequence[str] = (
     _view_of_runs("pass", "fail", "error", "not_graded", "not_run"),
 )
 
+_TOTALS: Sequence[str] = (
+    # The totals of a task of an ended run, as made by `report.kept_totals`; absent while they are not known.
+    "CREATE TABLE part_totals (part INTEGER PRIMARY KEY, body NOT NULL)",
+    # Failed rows are few as a rule, and are asked for among many.
+    "CREATE INDEX result_failed ON result (key) WHERE status NOT IN ('pass', 'not_graded')",
+)
+
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
     DATASET_TABLES,
     AGENT_TABLES,
     _ACTIVITY,
     _NEVER_BEGAN,
-    _NOT_GRADED,
+    (*_NOT_GRADED, *_TOTALS),
 )
 """Statements that lead from each version of the tables to the next."""
 

@@ -3,16 +3,18 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
 from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import RunStorage
-from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
+from trioeval.cli.stored_results import add_never_began, dataset_of, kept_totals, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.lanes import OWN_LANES
@@ -43,6 +45,7 @@ from trioeval.report.summary import (
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import Totals, success_text
+from trioeval.run import Status
 from trioeval.store.not_run_rows import NotRunRows
 from trioeval.store.reader import StoreReader
 from trioeval.text import counted
@@ -264,18 +267,20 @@ def _show_task(
     db: Path | None,
 ) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
-    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
-    failures = Failures(_FAILURES)
+    rows, failures = FirstRows(_CELL, limit), Failures(_FAILURES)
     recorded = RowNumbers()
-    for index, found in reader.numbered(facts, head.task):
-        record = RowRecord.of(found, index=index)
-        recorded.add(index)
-        totals.add(record)
-        failures.add(index, record)
-        if not failed or not record.status.is_success:
-            rows.add(record)
     never_began = reader.never_began(facts, head.task)
-    add_never_began(totals, never_began)
+    kept = kept_totals(reader, facts, head)
+    totals = Totals.of(head.columns, cluster=head.cluster) if kept is None else kept
+    for row in _all_rows(reader, facts, head, None if kept is not None else totals):
+        recorded.add(row.index)
+        is_shown = not failed or not row.status.is_success
+        if is_shown and rows.takes(row.test_idx, row.outcome):
+            rows.add_taken(row.record())
+        if failures.takes(row.index, row.status, row.outcome):
+            failures.add_counted(row.index, row.record())
+    if kept is None:
+        add_never_began(totals, never_began)
     if head.task is not None:
         show(f"task {escape_control_characters(head.task, 60)}")
     _show_first(head, rows, totals, failed=failed)
@@ -293,6 +298,40 @@ def _show_task(
         failures.not_run.add_range(unrecorded)
     resume = None if facts.state == "running" else storage.resume(facts.id)
     return (head, totals), not_run_line(failures.not_run, head.task, resume)
+
+
+@attrs.frozen
+class _ListedRow:
+    """A row whose record is read only if it is shown."""
+
+    index: int
+    test_idx: int
+    status: Status
+    outcome: str
+    record: Callable[[], RowRecord]
+
+
+def _all_rows(
+    reader: StoreReader, facts: StoredRunFacts, head: Head, totals: Totals | None
+) -> Iterator[_ListedRow]:
+    """Yield all rows of a task by index; with totals to compute, read and count each of them."""
+    if totals is not None:
+        for index, found in reader.numbered(facts, head.task):
+            record = RowRecord.of(found, index=index)
+            totals.add(record)
+            get = partial(_same, record)
+            yield _ListedRow(index, record.test_idx, record.status, record.outcome, get)
+        return
+
+    def read(index: int) -> RowRecord:
+        return RowRecord.of(reader.record(facts, head.task, index) or {}, index=index)
+
+    for index, test_idx, status, outcome in reader.row_facts(facts, head.task):
+        yield _ListedRow(index, test_idx, status, outcome, partial(read, index))
+
+
+def _same(record: RowRecord) -> RowRecord:
+    return record
 
 
 def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:
