@@ -67,21 +67,32 @@ def place_of(record: RowRecord, cluster: str | None = None) -> RowPlace:
     variables = test.get("vars") or record.vars
     known_as = test.get("case") or test.get("description")
     own = number_of_test(variables, known_as)
-    named = cluster_of(record, cluster)
+    return RowPlace(own, cluster_number(cluster_of(test, record.vars, cluster)))
+
+
+def cluster_number(named: Any) -> int:
+    """Return the digest of what names a cluster: 64 bits; 0 for None."""
     if named is None:
-        return RowPlace(own)
+        return 0
     digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
-    shared = int.from_bytes(digest.digest(), "big") | 1
-    return RowPlace(own, shared)
+    return int.from_bytes(digest.digest(), "big") | 1
 
 
-def cluster_of(record: RowRecord, name: str | None = None) -> Any:
-    """Return the value that names the cluster of a row, as for `place_of`; None without a cluster."""
-    metadata = record.test.get("metadata")
+def cluster_of(
+    test: Mapping[str, Any], variables: Mapping[str, Any], name: str | None = None
+) -> Any:
+    """Return the value that names the cluster of a row, as for `place_of`; None without a cluster.
+
+    Args:
+        test: The test of the row, as JSON.
+        variables: The variables of the row.
+        name: The key of metadata, or else the variable; None uses the key `cluster` of metadata only.
+    """
+    metadata = test.get("metadata")
     found = (
         metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
     )
-    return record.vars.get(name) if found is None and name is not None else found
+    return variables.get(name) if found is None and name is not None else found
 
 
 # Metrics of a row: the contribution of its verdict to each of them.

@@ -20,7 +20,14 @@ from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOut
 from trioeval.run import Status
 from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
-from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
+from trioeval.store.records import (
+    RecordSource,
+    fact_texts,
+    read_body,
+    read_calls,
+    read_text,
+    record_texts,
+)
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.runs import delete_run, key_range, read_activity, read_part_totals, read_runs
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -186,6 +193,19 @@ class StoreReader:
         return (
             (key & _INDEX, test, _STATUSES[status], outcome) for key, test, status, outcome in lines
         )
+
+    def row_texts(
+        self, run: StoredRunFacts, task: str | None = None
+    ) -> Iterator[tuple[int, Status, str, str]]:
+        """Yield the index, status, outcome and JSON text of each row of a task, by index."""
+        part, source = run.part(task), RecordSource(self.path, task)
+        if part is not None:
+            for key, status, outcome, text in fact_texts(self._connection, part, source):
+                yield key & _INDEX, _STATUSES[status], outcome, text
+
+    def parsed(self, task: str | None, index: int, text: str) -> Mapping[str, Any]:
+        """Return the record of a row of a task from its text."""
+        return RecordSource(self.path, task).parsed(index, text)
 
     def totals(self, run: StoredRunFacts, task: str | None = None) -> str | None:
         """Return the text of the totals of a task, as `report.kept_totals` reads it; None if not kept."""
