@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trioeval.cli.environment import EnvironmentSettings, database_path
+from trioeval.cli.environment import EnvironmentSettings, existing_database
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import utc
-from trioeval.errors import OutputError, StoreError, UsageError
+from trioeval.errors import OutputError, StoreError
 from trioeval.report.columns import read_dataset
 from trioeval.report.head import Head
 from trioeval.report.kept_totals import read_kept
@@ -36,12 +36,7 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Sto
         UsageError: The database does not exist.
         StoreError: It cannot be read.
     """
-    path = database_path(db, environment)
-    if not path.exists():
-        raise UsageError(
-            f"{path}: no database of runs: no suite has been run here; --db PATH names another database"
-        )
-    with read_store(path) as reader:
+    with read_store(existing_database(db, environment)) as reader:
         yield reader
 
 

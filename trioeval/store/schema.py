@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from trioeval.evaluation.row import Status, recorded_status
+from trioeval.evaluation.status import Status, recorded_status
 from trioeval.store.database import DatabaseKind
 from trioeval.store.dataset_tables import DATASET_TABLES
 from trioeval.store.queue_tables import QUEUE_TABLES

@@ -3,12 +3,10 @@
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import attrs
 
 from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
@@ -45,7 +43,6 @@ from trioeval.report.summary import (
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import Totals, success_text
-from trioeval.run import Status
 from trioeval.store.not_run_rows import NotRunRows
 from trioeval.store.reader import StoreReader
 from trioeval.text import counted
@@ -268,19 +265,20 @@ def _show_task(
 ) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
     rows, failures = FirstRows(_CELL, limit), Failures(_FAILURES)
-    recorded = RowNumbers()
     never_began = reader.never_began(facts, head.task)
-    kept = kept_totals(reader, facts, head)
-    totals = Totals.of(head.columns, cluster=head.cluster) if kept is None else kept
-    for row in _all_rows(reader, facts, head, None if kept is not None else totals):
-        recorded.add(row.index)
-        is_shown = not failed or not row.status.is_success
-        if is_shown and rows.takes(row.test_idx, row.outcome):
-            rows.add_taken(row.record())
-        if failures.takes(row.index, row.status, row.outcome):
-            failures.add_counted(row.index, row.record())
-    if kept is None:
+    expected = facts.sizes[facts.tasks.index(head.task)] or 0
+    totals = kept_totals(reader, facts, head)
+    if totals is None:
+        totals, recorded = _read_all(reader, facts, head, rows, failures, failed=failed)
         add_never_began(totals, never_began)
+    else:
+        _read_shown(reader, facts, head, rows, failures, failed=failed)
+        recorded = RowNumbers()
+        if totals.rows - sum(len(one.rows) for one in never_began) < expected:
+            for index, *_ in reader.row_facts(facts, head.task):
+                recorded.add(index)
+        elif expected:
+            recorded.add_range(range(expected))
     if head.task is not None:
         show(f"task {escape_control_characters(head.task, 60)}")
     _show_first(head, rows, totals, failed=failed)
@@ -294,44 +292,53 @@ def _show_task(
     if (summary := sentence(head, totals)) is not None:
         show(summary)
     blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
-    for unrecorded in recorded.gaps(facts.sizes[facts.tasks.index(head.task)] or 0, blocked):
+    for unrecorded in recorded.gaps(expected, blocked):
         failures.not_run.add_range(unrecorded)
     resume = None if facts.state == "running" else storage.resume(facts.id)
     return (head, totals), not_run_line(failures.not_run, head.task, resume)
 
 
-@attrs.frozen
-class _ListedRow:
-    """A row whose record is read only if it is shown."""
+def _read_all(
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    rows: FirstRows,
+    failures: Failures,
+    *,
+    failed: bool,
+) -> tuple[Totals, RowNumbers]:
+    """Add and count all rows of a task whose totals were not kept; return the totals and the rows."""
+    totals, recorded = Totals.of(head.columns, cluster=head.cluster), RowNumbers()
+    for index, found in reader.numbered(facts, head.task):
+        record = RowRecord.of(found, index=index)
+        recorded.add(index)
+        totals.add(record)
+        failures.add(index, record)
+        if not failed or not record.status.is_success:
+            rows.add(record)
+    return totals, recorded
 
-    index: int
-    test_idx: int
-    status: Status
-    outcome: str
-    record: Callable[[], RowRecord]
 
+def _read_shown(
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    rows: FirstRows,
+    failures: Failures,
+    *,
+    failed: bool,
+) -> None:
+    """Add the rows of a task; the records of those that are only counted are not read."""
 
-def _all_rows(
-    reader: StoreReader, facts: StoredRunFacts, head: Head, totals: Totals | None
-) -> Iterator[_ListedRow]:
-    """Yield all rows of a task by index; with totals to compute, read and count each of them."""
-    if totals is not None:
-        for index, found in reader.numbered(facts, head.task):
-            record = RowRecord.of(found, index=index)
-            totals.add(record)
-            get = partial(_same, record)
-            yield _ListedRow(index, record.test_idx, record.status, record.outcome, get)
-        return
-
-    def read(index: int) -> RowRecord:
+    def record(index: int) -> RowRecord:
         return RowRecord.of(reader.record(facts, head.task, index) or {}, index=index)
 
-    for index, test_idx, status, outcome in reader.row_facts(facts, head.task):
-        yield _ListedRow(index, test_idx, status, outcome, partial(read, index))
-
-
-def _same(record: RowRecord) -> RowRecord:
-    return record
+    for index, test_idx, _, outcome in reader.row_facts(facts, head.task, failed_only=failed):
+        if rows.takes(test_idx, outcome):
+            rows.add_taken(record(index))
+    for index, _, status, outcome in reader.row_facts(facts, head.task, failed_only=True):
+        if failures.takes(index, status, outcome):
+            failures.add_counted(index, record(index))
 
 
 def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 from trioeval.columns.lanes import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.counts import money
+from trioeval.report.counts import money, percent
 from trioeval.report.records import shown_output
 from trioeval.report.results import Results
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
-from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals, counts_text, percent
+from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals, counts_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters

@@ -17,7 +17,7 @@ from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
-from trioeval.report.counts import RowNumbers, money
+from trioeval.report.counts import RowNumbers, money, percent
 from trioeval.report.head import HeadColumn
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
@@ -28,7 +28,7 @@ from trioeval.report.results import Results
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, Failures
 from trioeval.report.text import cut_middle
-from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals, percent
+from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals
 from trioeval.run import Status
 from trioeval.text import counted
 

@@ -102,7 +102,7 @@ class Sums:
 
     def add(self, test: int, total: float, weight: float = 1) -> None:
         """Count a value times its weight, unless one of them is out of range."""
-        most = LARGEST * min(1, weight)
+        most = LARGEST if weight >= 1 else LARGEST * weight
         if not (0 < weight <= LARGEST and -most <= total <= most):
             return
         self.is_share = self.is_share and 0 <= total <= weight
