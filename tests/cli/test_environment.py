@@ -7,7 +7,7 @@ import pytest
 
 from trioeval.cli.environment import ELSEWHERE, EnvironmentSettings, read_environment
 from trioeval.errors import UsageError
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

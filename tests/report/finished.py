@@ -10,10 +10,10 @@ from trioeval.report.head import Head, config_tests, head_of
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.row import row_json
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import Totals
 from trioeval.run import Row
 from trioeval.suite.expand import expand
-from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
 
 SUITE = {

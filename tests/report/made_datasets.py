@@ -18,8 +18,8 @@ from trioeval.columns.result import (
 )
 from trioeval.report.head import Head
 from trioeval.report.results import Results, RunInfo
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import Totals
-from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.usage import Usage
 
 TOPIC = ColumnProfile(

@@ -13,7 +13,7 @@ from trioeval.report.formats.document import document
 from trioeval.report.formats.json import json_chunks
 from trioeval.report.head import config_tests
 from trioeval.report.results import Results
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 SUITE: dict[str, Any] = {
     "description": "d",

@@ -19,7 +19,7 @@ from trioeval.report.formats.document import document
 from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
 from trioeval.report.results import Results
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 
 def exam() -> Results:

@@ -8,7 +8,7 @@ from made_datasets import CUT, MADE, datasets
 from trioeval.columns.result import DatasetResult
 from trioeval.report.columns import dataset_json, read_dataset, stripped_dataset
 from trioeval.report.formats.json import compact
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 
 @given(datasets)

@@ -20,7 +20,7 @@ import trioeval
 from trioeval.report.html_report import compare_chunks, html_chunks, inert_html, plain
 from trioeval.report.html_report.page import Packs
 from trioeval.report.results import Results
-from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.report.strip import KEEP_ALL, Strip
 
 
 def page_of(*parts: Results) -> PageData:

@@ -25,9 +25,9 @@ from trioeval.report.html_report import html_chunks
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.row_view import row_view
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import Totals
 from trioeval.run import Status
-from trioeval.suite.tests import KEEP_ALL, Strip
 
 DATA = Path(__file__).parent / "data"
 DOCUMENT = DATA / "promptfoo-0.123.1.json"

@@ -17,7 +17,7 @@ from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError
 from trioeval.report.formats.inspect_log import logs_of
 from trioeval.report.results import Results
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 CHAT = json.dumps([{"role": "system", "content": "be"}, {"role": "user", "content": "{{word}}"}])
 SUITE: Mapping[str, Any] = {

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 import trioeval
 from trioeval.cli.run.execution import add_step_summary
 from trioeval.report.formats.markdown import code, markdown_chunks
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 from trioeval.text_safety import escape_control_characters
 
 ACTIVITY = {

@@ -14,7 +14,7 @@ from trioeval.errors import OutputError, UsageError
 from trioeval.report.formats import parquet as own
 from trioeval.report.formats.parquet import PARQUET_COLUMNS, missing_for_parquet
 from trioeval.report.results import Results
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 duckdb = pytest.importorskip("duckdb", reason="needs the extra parquet")
 

@@ -24,7 +24,7 @@ from trioeval.kernel import WaitReason
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import LaneState, RunSnapshot
-from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.testing import run_virtual
 from trioeval.text_safety import escape_control_characters
 

@@ -23,9 +23,9 @@ from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.records import RowRecord, left
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.row_view import row_view
+from trioeval.report.strip import Strip
 from trioeval.report.tables import FirstRows
 from trioeval.report.totals import ColumnTotals, Totals
-from trioeval.suite.tests import Strip
 from trioeval.testing import run_virtual
 
 _SAID = ("The sky is <answer>Blue</answer>", "<answer>Red</answer>", "dunno", None)

@@ -13,8 +13,8 @@ from trioeval.providers import Guardrails
 from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
 from trioeval.report.row import row_json
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.run import Status
-from trioeval.suite.tests import KEEP_ALL, Strip
 
 
 def test_a_row_contains_its_cost_status_and_waits() -> None:

@@ -20,7 +20,7 @@ from trioeval.report.formats.json import compact, indented, json_chunks, to_json
 from trioeval.report.formats.junit import junit_chunks, xml_chunks
 from trioeval.report.formats.yaml import yaml_chunks
 from trioeval.report.results import Results
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 values = st.recursive(
     # Numbers beyond 64 bits are written by the slower encoder, together with everything in the same call.

@@ -25,10 +25,10 @@ from trioeval.report.formats.junit import junit_chunks
 from trioeval.report.html_report import html_chunks
 from trioeval.report.records import RowRecord, agent_lines
 from trioeval.report.row_view import row_view
+from trioeval.report.strip import Strip
 from trioeval.report.tables import columns_table
 from trioeval.report.totals import Totals
 from trioeval.suite.expand import expand
-from trioeval.suite.tests import Strip
 
 LOGS = "/runs/e1/t/a/logs"
 ENDS = (

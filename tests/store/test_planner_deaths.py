@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -129,9 +130,10 @@ async def test_ag_38_a_finished_run_leaves_nothing_in_the_queue(path: Path) -> N
 
     with tables(path) as connection:
         number, _ = begin_run(connection, RunStart(id="run", utc_created="2026-01-01T00:00:00Z"))
-        finish_run(connection, number, 1, "interrupted", duration_ms=1.0, derived="null")
+        ending: dict[str, Any] = {"duration_ms": 1.0, "derived": "null", "part_totals": {}}
+        finish_run(connection, number, 1, "interrupted", **ending)
         assert left(connection) == [2, 2, 1]
-        finish_run(connection, number, 1, "finished", duration_ms=1.0, derived="null")
+        finish_run(connection, number, 1, "finished", **ending)
         assert left(connection) == [0, 0, 0]
         late = bare_planner(path, 1)
         await late.submit(submission("a", "x"))

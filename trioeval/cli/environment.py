@@ -12,7 +12,7 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.errors import UsageError
-from trioeval.suite.tests import KEEP_ALL, Strip
+from trioeval.report.strip import KEEP_ALL, Strip
 
 _PREFIXES = ("TRIOEVAL_", "PROMPTFOO_")
 _MANY = 1_000_000
@@ -214,6 +214,20 @@ def database_path(flag: Path | None, environment: EnvironmentSettings) -> Path:
         '/c/results.db'
     """
     return flag or environment.db or _folder(environment) / DATABASE
+
+
+def existing_database(db: Path | None, environment: EnvironmentSettings) -> Path:
+    """Return the database of runs.
+
+    Raises:
+        UsageError: It does not exist.
+    """
+    path = database_path(db, environment)
+    if not path.exists():
+        raise UsageError(
+            f"{path}: no database of runs: no suite has been run here; --db PATH names another database"
+        )
+    return path
 
 
 def agents_folder(database: Path, run: str) -> Path:

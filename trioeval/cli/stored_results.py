@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trioeval.cli.environment import EnvironmentSettings, database_path
+from trioeval.cli.environment import EnvironmentSettings, existing_database
 from trioeval.cli.output import LINES, LinesFile, output_suffix
 from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import utc
-from trioeval.errors import OutputError, StoreError, UsageError
+from trioeval.errors import OutputError, StoreError
 from trioeval.report.columns import read_dataset
 from trioeval.report.head import Head
+from trioeval.report.kept_totals import read_kept
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results, RunInfo, range_json
 from trioeval.report.stored import DatasetFacts, StoredRunFacts
@@ -35,19 +36,17 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Sto
         UsageError: The database does not exist.
         StoreError: It cannot be read.
     """
-    path = database_path(db, environment)
-    if not path.exists():
-        raise UsageError(
-            f"{path}: no database of runs: no suite has been run here; --db PATH names another database"
-        )
-    with read_store(path) as reader:
+    with read_store(existing_database(db, environment)) as reader:
         yield reader
 
 
 def results_of(
     reader: StoreReader, facts: StoredRunFacts, environment: EnvironmentSettings
 ) -> Sequence[Results]:
-    """Return the results of each task of a run, for result files. Reads each row once, for the totals."""
+    """Return the results of each task of a run, for result files.
+
+    Reads each row once, for the totals, unless they were kept when the run ended.
+    """
     info = RunInfo(
         utc_exported=utc(datetime.now(UTC)),
         duration_ms=facts.duration_ms,
@@ -109,9 +108,11 @@ def _results(
     def tests() -> Iterator[Any]:
         return reader.tests(facts, head.task)
 
-    totals = totals_of(records(None), head, facts.derived)
     never_began = reader.never_began(facts, head.task)
-    add_never_began(totals, never_began)
+    totals = kept_totals(reader, facts, head)
+    if totals is None:
+        totals = totals_of(records(None), head, facts.derived)
+        add_never_began(totals, never_began)
     return Results(
         head=head,
         totals=totals,
@@ -135,10 +136,33 @@ def totals_of(records: Iterator[Mapping[str, Any]], head: Head, derived: Any) ->
     totals = Totals.of(head.columns, cluster=head.cluster)
     for record in records:
         totals.add(RowRecord.of(record))
+    _add_derived(totals, head, derived)
+    return totals
+
+
+def _add_derived(totals: Totals, head: Head, derived: Any) -> None:
     for column, metrics in zip(
         totals.columns, (derived or {}).get(head.task or "", ()), strict=False
     ):
         column.derived.update(metrics)
+
+
+def kept_totals(reader: StoreReader, facts: StoredRunFacts, head: Head) -> Totals | None:
+    """Return the totals that were kept when the run of a task ended; None if they were not.
+
+    Raises:
+        StoreError: The stored data are damaged.
+    """
+    text = reader.totals(facts, head.task)
+    if text is None:
+        return None
+    try:
+        totals = read_kept(text)
+    except ValueError as error:
+        raise StoreError(
+            f"{reader.path}: the totals of {facts.id} cannot be read ({error}); the store may be damaged"
+        ) from error
+    _add_derived(totals, head, facts.derived)
     return totals
 
 

@@ -13,7 +13,8 @@ from trioeval.errors import (
     TrioevalError,
     leaves,
 )
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row
+from trioeval.evaluation.status import Status
 from trioeval.grading import Verdict
 from trioeval.kernel import (
     Blocked,

@@ -21,7 +21,7 @@ import attrs
 
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities, row_name
-from trioeval.evaluation.row import UNFINISHED_OUTCOMES
+from trioeval.evaluation.status import UNFINISHED_OUTCOMES
 from trioeval.suite.expand import Expansion
 
 # The rows of a stored run that are run again, and those of them that need new replies.

@@ -19,7 +19,8 @@ import trio
 from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
-from trioeval.evaluation.row import Row, RowsNotRun, Status, TaskRows, recorded_status
+from trioeval.evaluation.row import Row, RowsNotRun, TaskRows
+from trioeval.evaluation.status import Status, recorded_status
 from trioeval.evaluation.waits import NO_WAITS, WaitTimes
 from trioeval.kernel import (
     Admitted,

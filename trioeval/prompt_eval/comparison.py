@@ -31,7 +31,8 @@ from trioeval.evaluation.outcomes import (
     refusal_in,
     with_refusals,
 )
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row
+from trioeval.evaluation.status import Status
 from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS, sum_waits
 from trioeval.grading import COMPARISONS, Assertion, JudgeUsage, Verdict

@@ -29,8 +29,9 @@ from trioeval.evaluation.outcomes import (
     with_refusals,
 )
 from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
-from trioeval.evaluation.row import Row, Status, has_agent
+from trioeval.evaluation.row import Row
 from trioeval.evaluation.scoring import Spending, spent_on_failure
+from trioeval.evaluation.status import Status, has_agent
 from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.grading import JudgeUsage, Verdict

@@ -18,7 +18,8 @@ from trioeval.evaluation.groups import StepJobs, timeout_of
 from trioeval.evaluation.outcomes import NAMES, cut_of, provider_failure
 from trioeval.evaluation.prompt import PromptBuilder, RenderedPrompt
 from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
-from trioeval.evaluation.row import Row, Status
+from trioeval.evaluation.row import Row
+from trioeval.evaluation.status import Status
 from trioeval.evaluation.task_run import UnstartedRows
 from trioeval.evaluation.tools import (
     ModelTurn,

@@ -16,7 +16,7 @@ from rich.text import Text
 from trioeval.grading import output_text
 from trioeval.report.counts import money
 from trioeval.report.formats.json import indented, read_record, record_json, shallow
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters, inert_lines
 

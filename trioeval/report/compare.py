@@ -17,15 +17,17 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.evaluation.identity import recorded_row_id, row_id
+from trioeval.evaluation.identity import RecordedIdentities
 from trioeval.report.compare_runs import (
     KINDS,
     ColumnChange,
     ColumnFindings,
+    ComparedRow,
     Findings,
     KeptMetrics,
     Kind,
     Side,
+    UnreadRow,
     metrics_of,
 )
 from trioeval.report.formats.json import compact, record_json
@@ -33,7 +35,7 @@ from trioeval.report.records import RowRecord
 from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.grouped import RowPlace
 from trioeval.report.text import FittingTable
-from trioeval.report.totals import place_of
+from trioeval.report.totals import cluster_number, cluster_of
 from trioeval.run import Status
 from trioeval.text import KEY, counted
 from trioeval.text_safety import escape_control_characters
@@ -41,6 +43,9 @@ from trioeval.text_safety import escape_control_characters
 By: TypeAlias = Literal["row", "test"]
 """The rows that match: those with the same provider, prompt and test, or all rows with the same test in the
 same column, whatever their provider, to compare models or prompts."""
+
+SourceRow: TypeAlias = RowRecord | UnreadRow
+"""A row to compare."""
 
 _RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2, Status.NOT_GRADED: 3}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
@@ -96,11 +101,12 @@ class Comparison:
         (1, 0)
     """
 
-    old: Callable[[], Iterable[RowRecord]]
-    """Returns the records of the old run; called again if that has rows that the new run lacks."""
+    old: Callable[[], Iterable[SourceRow]]
+    """Returns the rows of the old run; called again if that has rows that the new run lacks."""
     by: By = "row"
     clusters: Mapping[str | None, str | None] = attrs.field(factory=dict)
     """The key that names the cluster of a row, by task; see `place_of`."""
+    _identities: RecordedIdentities = attrs.field(factory=RecordedIdentities, init=False)
     _columns: dict[object, ColumnChange] = attrs.field(factory=dict, init=False)
     _places: dict[bytes, int] = attrs.field(factory=dict, init=False)
     """The position of each row of the old run."""
@@ -113,15 +119,16 @@ class Comparison:
 
     def __attrs_post_init__(self) -> None:
         several = _Several()
-        for record in self.old():
-            self._column(record).before.add(record, self._group(record), column_name(record))
-            key = _key(record, self.by)
-            self._places[several.next(key) if key in self._places else key] = len(self._ranks)
-            self._metrics.add(len(self._ranks), metrics_of(record))
-            self._ranks.append(_RANKS[record.status])
-            self._scores.append(record.score)
-            self._is_ended.append(record.is_ended)
-            self._outputs += _output_digest(record)
+        for source in self.old():
+            row = self._read(source)
+            self._column(row).before.add(row)
+            key = several.next(row.key) if row.key in self._places else row.key
+            self._places[key] = len(self._ranks)
+            self._metrics.add(len(self._ranks), row.metrics)
+            self._ranks.append(_RANKS[row.side.status])
+            self._scores.append(row.side.score)
+            self._is_ended.append(row.is_ended)
+            self._outputs += row.output
         self._is_met = bytearray(len(self._ranks))
 
     @property
@@ -134,71 +141,81 @@ class Comparison:
         """The number of rows of each kind; complete when all changes were read."""
         return sum((column.kinds for column in self.columns), Counter())
 
-    def changes(self, new: Iterable[RowRecord]) -> Iterator[RowChange]:
+    def changes(self, new: Iterable[SourceRow]) -> Iterator[RowChange]:
         """Yield all rows that differ: those of the new run in order, then those that are gone.
 
         Rows that did not end in one of the runs are only counted.
         """
         several = _Several()
-        for record in new:
-            column = self._column(record)
-            group, place = self._group(record), self._place(record, several, self._is_met)
-            column.after.add(record, group, column_name(record))
-            if not record.is_ended or (place is not None and not self._is_ended[place]):
+        for source in new:
+            row = self._read(source)
+            column, place = self._column(row), self._place(row, several, self._is_met)
+            column.after.add(row)
+            if not row.is_ended or (place is not None and not self._is_ended[place]):
                 column.kinds["unfinished"] += 1
                 continue
-            found = self._change(record, place)
-            column.kinds[found.kind] += 1
-            if place is not None and found.before is not None and found.after is not None:
-                metrics = self._metrics.of(place), metrics_of(record)
-                column.add_pair(group, (found.before, found.after), metrics)
-            if found.kind != "same":
-                yield found
+            if place is None:
+                column.kinds["new"] += 1
+                yield _row_change(source, kind="new", before=None, after=_shown_side(source))
+                continue
+            before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
+            other = self._outputs[place * _DIGEST : (place + 1) * _DIGEST] != row.output
+            kind = _kind(before, row.side, is_answered_otherwise=other)
+            column.kinds[kind] += 1
+            column.add_pair(before, row, self._metrics.of(place))
+            if kind != "same":
+                after = _shown_side(source)
+                yield _row_change(
+                    source, kind=kind, before=before, after=after, other=other, place=place
+                )
         if all(self._is_met):
             return
         # A run that is still running may have new rows, also between the earlier ones.
         seen, several = bytearray(len(self._ranks)), _Several()
-        for record in self.old():
-            place = self._place(record, several, seen)
+        for source in self.old():
+            row = self._read(source)
+            place = self._place(row, several, seen)
             if place is not None and not self._is_met[place]:
                 if not self._is_ended[place]:
-                    self._column(record).kinds["unfinished"] += 1
+                    self._column(row).kinds["unfinished"] += 1
                     continue
-                self._column(record).kinds["gone"] += 1
-                side = Side(record.status, record.score)
-                yield _row_comparison(record, kind="gone", before=side, after=None, place=place)
+                self._column(row).kinds["gone"] += 1
+                before = _shown_side(source)
+                yield _row_change(source, kind="gone", before=before, after=None, place=place)
 
-    def _place(self, record: RowRecord, several: "_Several", seen: bytearray) -> int | None:
+    def _place(self, row: ComparedRow, several: "_Several", seen: bytearray) -> int | None:
         """Return the position of a row in the old run; of equal rows, the next unmatched one."""
-        key = _key(record, self.by)
-        place = self._places.get(key)
+        place = self._places.get(row.key)
         if place is not None and seen[place]:
-            place = self._places.get(several.next(key))
+            place = self._places.get(several.next(row.key))
         if place is not None:
             seen[place] = 1
         return place
 
-    def _change(self, record: RowRecord, place: int | None) -> RowChange:
-        after = Side(record.status, record.score)
-        if place is None:
-            return _row_comparison(record, kind="new", before=None, after=after)
-        before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
-        digest = self._outputs[place * _DIGEST : (place + 1) * _DIGEST]
-        other = digest != _output_digest(record)
-        kind = _kind(before, after, is_answered_otherwise=other)
-        return _row_comparison(
-            record, kind=kind, before=before, after=after, other=other, place=place
+    def _read(self, source: SourceRow) -> ComparedRow:
+        """Read from the JSON of a row what is compared."""
+        found, status = source.json, source.status
+        get = found.get
+        identity = self._identities.of(found)
+        task, prompt_idx = get("task"), get("promptIdx", 0)
+        key = identity.row if self.by == "row" else self._identities.of_test(found, prompt_idx)
+        cluster = cluster_of(identity.test, identity.variables, self.clusters.get(task))
+        return ComparedRow(
+            key=key if task is None else key + task.encode("utf-8", "surrogatepass"),
+            task=task,
+            prompt_idx=prompt_idx,
+            column=identity.column,
+            place=RowPlace(identity.number, cluster_number(cluster)),
+            side=Side(status, get("score", 0.0)),
+            is_ended=source.is_ended,
+            output=_output_digest(get("response")),
+            metrics=metrics_of(get("gradingResult"), status),
         )
 
-    def _group(self, record: RowRecord) -> RowPlace:
-        """Return the test and the cluster of a row."""
-        return place_of(record, self.clusters.get(record.task))
-
-    def _column(self, record: RowRecord) -> ColumnChange:
-        task = record.task
-        key = (task, column_name(record) if self.by == "row" else record.prompt_idx)
+    def _column(self, row: ComparedRow) -> ColumnChange:
+        key = (row.task, row.column if self.by == "row" else row.prompt_idx)
         if (found := self._columns.get(key)) is None:
-            found = self._columns[key] = ColumnChange(task)
+            found = self._columns[key] = ColumnChange(row.task)
         return found
 
 
@@ -218,18 +235,19 @@ def column_name(record: RowRecord) -> str:
     return f"{record.provider} | {record.prompt_label}"
 
 
-def _key(record: RowRecord, by: By) -> bytes:
-    if by == "row":
-        found = recorded_row_id(record.json)
-    else:
-        named = record.test.get("case") or record.test.get("description")
-        found = row_id("", str(record.prompt_idx), record.vars, named)
-    return bytes.fromhex(found) + (record.task or "").encode("utf-8", "surrogatepass")
+def _record(source: SourceRow) -> RowRecord:
+    return source if isinstance(source, RowRecord) else source.record
 
 
-def _output_digest(record: RowRecord) -> bytes:
-    text = compact(record.output).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=_DIGEST).digest()
+def _shown_side(source: SourceRow) -> Side:
+    record = _record(source)
+    return Side(source.status, record.score)
+
+
+def _output_digest(response: Any) -> bytes:
+    output = response.get("output") if isinstance(response, Mapping) else None
+    text = f'"{output}' if isinstance(output, str) else compact(output)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
 
 
 def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
@@ -243,8 +261,8 @@ def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:
     return "same" if is_same else "changed"
 
 
-def _row_comparison(
-    record: RowRecord,
+def _row_change(
+    source: SourceRow,
     *,
     kind: Kind,
     before: Side | None,
@@ -252,6 +270,7 @@ def _row_comparison(
     other: bool = False,
     place: int | None = None,
 ) -> RowChange:
+    record = _record(source)
     return RowChange(
         kind=kind,
         task=record.task,

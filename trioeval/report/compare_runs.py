@@ -3,11 +3,12 @@
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from trioeval.evaluation.reconcile import has_ended
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.estimates import CONFIDENCE, Estimate
@@ -35,6 +36,58 @@ class Side:
     def judged(self) -> float | None:
         """The score; None if it was not graded."""
         return self.score if self.status.is_graded and math.isfinite(self.score) else None
+
+
+@attrs.frozen
+class UnreadRow:
+    """A stored row of which a comparison reads a few members only; its record is made if it is shown."""
+
+    text: str = attrs.field(repr=False)
+    index: int
+    status: Status
+    outcome: str
+    read: Callable[[], Mapping[str, Any]] = attrs.field(repr=False)
+    """Returns its JSON."""
+
+    @property
+    def json(self) -> Mapping[str, Any]:
+        """The row as JSON, parsed fast: whole numbers beyond 64 bits are rounded."""
+        import orjson
+
+        try:
+            found = orjson.loads(self.text)
+        except ValueError:  # numbers and texts that only Python reads, or a damaged record
+            return self.read()
+        return found if isinstance(found, dict) else self.read()
+
+    @property
+    def is_ended(self) -> bool:
+        """True if its job ended by itself."""
+        return has_ended(self.outcome)
+
+    @property
+    def record(self) -> RowRecord:
+        """The whole record."""
+        return RowRecord.of(self.read(), index=self.index)
+
+
+@attrs.define  # not frozen: every row has one
+class ComparedRow:
+    """The members of a row that a comparison needs."""
+
+    key: bytes
+    """The same for rows that match."""
+    task: str | None
+    prompt_idx: int
+    column: str
+    """The provider and the prompt."""
+    place: RowPlace
+    side: Side
+    is_ended: bool
+    output: bytes
+    """The digest of the output."""
+    metrics: Mapping[str, tuple[float, float]]
+    """The value and the weight of each metric."""
 
 
 @attrs.define
@@ -71,19 +124,19 @@ class SideTotals:
         found = self.sums.score_interval()
         return None if found is None else found.mean
 
-    def add(self, record: RowRecord, place: RowPlace, name: str) -> None:
+    def add(self, row: ComparedRow) -> None:
         """Count a row of the column."""
-        self.name = self.name or name
-        if not record.is_ended:
+        self.name = self.name or row.column
+        if not row.is_ended:
             self.left += 1
             return
-        self.statuses[record.status] += 1
-        if record.status is Status.NOT_GRADED:
+        status = row.side.status
+        self.statuses[status] += 1
+        if status is Status.NOT_GRADED:
             return
-        self.score += record.score
-        judged = Side(record.status, record.score).judged
-        test = self.sums.add(place, passed=record.status is Status.PASS, score=judged)
-        for metric, (value, weight) in metrics_of(record).items():
+        self.score += row.side.score
+        test = self.sums.add(row.place, passed=status is Status.PASS, score=row.side.judged)
+        for metric, (value, weight) in row.metrics.items():
             self.sums.add_metric(test, metric, value * weight, weight)
 
     def json(self) -> dict[str, Any] | None:
@@ -95,13 +148,18 @@ class SideTotals:
         return {"name": self.name, **ended, "unfinished": self.left}
 
 
-def metrics_of(record: RowRecord) -> Mapping[str, tuple[float, float]]:
-    """Return the value and weight of each metric of a row that was graded."""
-    if record.verdict is None or not record.status.is_graded:
-        return {}
+_NO_METRICS: Mapping[str, tuple[float, float]] = {}
+
+
+def metrics_of(
+    verdict: Mapping[str, Any] | None, status: Status
+) -> Mapping[str, tuple[float, float]]:
+    """Return the value and weight of each metric of a verdict, if its row was graded."""
+    if not verdict or not status.is_graded or not verdict["namedScores"]:
+        return _NO_METRICS
     return {
         share.name: (share.total / share.weight, share.weight)
-        for share in shares_of(record.verdict)
+        for share in shares_of(verdict)
         if share.weight > 0 and math.isfinite(share.total) and math.isfinite(share.weight)
     }
 
@@ -118,20 +176,22 @@ class ColumnChange:
     """Rows that are in both runs."""
 
     def add_pair(
-        self,
-        place: RowPlace,
-        sides: tuple[Side, Side],
-        metrics: tuple[Mapping[str, tuple[float, float]], Mapping[str, tuple[float, float]]],
+        self, before: Side, row: ComparedRow, old: Mapping[str, tuple[float, float]]
     ) -> None:
-        """Count a row that is in both runs; one that was not graded in one of them forms no pair."""
-        before, after = sides
+        """Count a row that is in both runs; one that was not graded in one of them forms no pair.
+
+        Args:
+            before: The row in the old run.
+            row: The row in the new run.
+            old: The metrics of the row in the old run.
+        """
+        after, new = row.side, row.metrics
         if Status.NOT_GRADED in {before.status, after.status}:
             return
         passed = (after.status is Status.PASS) - (before.status is Status.PASS)
         judged = before.judged, after.judged
         score = None if judged[0] is None or judged[1] is None else judged[1] - judged[0]
-        test = self.pairs.add(place, passed=passed, score=score)
-        old, new = metrics
+        test = self.pairs.add(row.place, passed=passed, score=score)
         for name in old.keys() & new.keys():
             (was, own), (is_, other) = old[name], new[name]
             weight = (own + other) / 2

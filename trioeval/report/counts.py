@@ -1,4 +1,4 @@
-"""Counts, amounts of money and numbers of rows as people read them. Pure."""
+"""Counts, rates, amounts of money and numbers of rows as people read them. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -23,6 +23,39 @@ def money(dollars: float) -> str:
     if dollars >= _CENT or not dollars > 0:
         return f"${dollars:.4f}"
     return f"${dollars:.{max(4, 1 - math.floor(math.log10(dollars)))}f}"
+
+
+def rate_text(passed: int, rated: int, *, not_graded: int = 0) -> str:
+    """Return a pass rate with the number of rows that it is about; a dash without such rows.
+
+    Args:
+        passed: Rows that passed.
+        rated: Rows that ended, except those that were not graded.
+        not_graded: Rows that were not graded.
+
+    Example:
+        >>> rate_text(3, 4), rate_text(3, 4, not_graded=1), rate_text(0, 0, not_graded=1)
+        ('75.0 % of 4', '75.0 % of 4 graded', '–')
+    """
+    if not rated:
+        return "–"
+    return f"{percent(passed, rated)} % of {rated}{' graded' if not_graded else ''}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share in percent with one decimal; 100.0 only for all, and 0.0 only for nothing.
+
+    Args:
+        part: 0 to `whole`.
+        whole: At least 1.
+
+    Example:
+        >>> percent(299_999, 300_000), percent(1, 300_000), percent(1, 3)
+        ('99.9', '0.1', '33.3')
+    """
+    shown = 1000 * part / whole
+    within = min(max(round(shown), 1), 999)
+    return f"{(within if 0 < part < whole else round(shown)) / 10:.1f}"
 
 
 @attrs.define

@@ -19,11 +19,12 @@ from trioeval.question_eval import is_question_eval
 from trioeval.report.formats.json import read_record, record_json, shallow
 from trioeval.report.records import STRIPPED_PROMPT, left
 from trioeval.report.redact import REDACTED, redacted, redacted_command, redacted_judges
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.suite.expand import Column, Expansion
 from trioeval.suite.model import WIDTH, Suite, Test
 from trioeval.suite.plain import plain_data, plain_prompt, plain_test
 from trioeval.suite.sizes import stretch_sizes
-from trioeval.suite.tests import KEEP_ALL, Joined, SparseTests, Strip
+from trioeval.suite.tests import Joined, SparseTests
 from trioeval.text import KEY
 
 # The suite of a run in documents: as a suite file would define it, without secrets.

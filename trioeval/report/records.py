@@ -7,14 +7,14 @@ from typing import Any
 
 import attrs
 
-from trioeval.evaluation.row import recorded_status
+from trioeval.evaluation.status import recorded_status
 from trioeval.grading import output_text
 from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
 from trioeval.suite.model import own_description
-from trioeval.suite.tests import KEEP_ALL, Strip
 from trioeval.text import counted, quote
 from trioeval.text_safety import escape_control_characters
 

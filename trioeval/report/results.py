@@ -9,8 +9,8 @@ import attrs
 
 from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
 from trioeval.report.records import STRIPPED_PROMPT, RowRecord
+from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import Totals
-from trioeval.suite.tests import KEEP_ALL, Strip
 
 if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult

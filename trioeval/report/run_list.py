@@ -1,9 +1,11 @@
 """Runs as a table for a terminal, a line for each if there is room, and as JSON."""
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from rich.box import SIMPLE
@@ -12,13 +14,14 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
-from trioeval.agent.planner import QueuedSubmission
-from trioeval.report.counts import money
+from trioeval.report.counts import money, rate_text
 from trioeval.report.stored import StoredRunFacts
 from trioeval.report.text import Figure, cut_middle, packed
-from trioeval.report.totals import rate_text
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
+
+if TYPE_CHECKING:
+    from trioeval.agent.planner import QueuedSubmission
 
 # The queue of agent cases as a table for a terminal, a line for each, and as JSON.
 

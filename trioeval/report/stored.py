@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.run import Status
+from trioeval.evaluation.status import Status
 
 RunState: TypeAlias = Literal["running", "finished", "interrupted", "died"]
 """The state of a stored run. An `interrupted` run recorded that it ended early; a `died` run did not."""

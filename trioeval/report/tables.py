@@ -21,7 +21,7 @@ from trioeval.report.head import HeadColumn
 from trioeval.report.records import PartRecord, RowRecord
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.text import Figure, packed
-from trioeval.report.totals import ColumnTotals, Totals, nearest_rank
+from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals
 from trioeval.run import Status
 from trioeval.text import counted, is_template
 from trioeval.text_safety import escape_control_characters
@@ -87,13 +87,22 @@ class Failures:
 
     def add(self, index: int, record: RowRecord) -> None:
         """Count a row, and add it to its group if that exists or if there is room for a new one."""
-        if record.status.is_success:
-            return
-        if record.status is Status.NOT_RUN:
-            if record.outcome in UNFINISHED:
+        if self.takes(index, record.status, record.outcome):
+            self.add_counted(index, record)
+
+    def takes(self, index: int, status: Status, outcome: str) -> bool:
+        """Count a row, and return whether a group may have room for it: then it is added by `add_counted`."""
+        if status.is_success:
+            return False
+        if status is Status.NOT_RUN:
+            if outcome in UNFINISHED:
                 self.not_run.add(index)
-            return
+            return False
         self.count += 1
+        return status is Status.ERROR or len(self._groups) < self.most
+
+    def add_counted(self, index: int, record: RowRecord) -> None:
+        """Add a row that was counted to its group if that exists or if there is room for a new one."""
         reason = str(record.reason or record.error or "no reason given")
         key: tuple[object, ...] = (index,)
         if record.status is Status.ERROR:
@@ -162,13 +171,22 @@ class FirstRows:
 
     def add(self, record: RowRecord) -> None:
         """Add a row if it belongs to one of the first tests. Rows that were not run are left out."""
-        if record.outcome in UNFINISHED:
-            return
+        if self.takes(record.test_idx, record.outcome):
+            self.add_taken(record)
+
+    def takes(self, test_idx: int, outcome: str) -> bool:
+        """Return whether a row is shown: then it is added by `add_taken`; if it is hidden, count it."""
+        if outcome in UNFINISHED:
+            return False
+        if test_idx in self.names or len(self.names) < self.tests:
+            return True
+        self.hidden += 1
+        return False
+
+    def add_taken(self, record: RowRecord) -> None:
+        """Add a row that is shown."""
         test_idx = record.test_idx
         if test_idx not in self.names:
-            if len(self.names) == self.tests:
-                self.hidden += 1
-                return
             self.names[test_idx] = escape_control_characters(record.name, self.width)
         self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
         text = escape_control_characters(shallow(record.shown), self.width)
@@ -306,11 +324,11 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
     if any(own.left for own in columns):
         yield Figure.of("not run", [str(own.left) for own in columns])
     yield Figure.of("pass rate", [own.rate for own in columns])
-    yield Figure.of("95 % CI", [_interval(own.sums.pass_interval()) for own in columns])
-    yield Figure.of("score", [_score(own, own.sums.score_interval()) for own in columns])
-    for title, share in (("p50 ms", 0.50), ("p95 ms", 0.95)):
-        found = [_measured(nearest_rank(own.latencies, share)) for own in columns]
-        yield Figure.of(title, found)
+    yield Figure.of("95 % CI", [_interval(own.intervals.pass_interval()) for own in columns])
+    yield Figure.of("score", [_score(own, own.intervals.score_interval()) for own in columns])
+    for share in LATENCY_SHARES:
+        found = [_measured(own.latency_at(share)) for own in columns]
+        yield Figure.of(f"p{100 * share:.0f} ms", found)
     yield Figure.of("tokens", [str(own.tokens) for own in columns])
     if any(own.from_cache for own in columns):
         cached = [

@@ -13,7 +13,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -23,6 +23,7 @@ from trioeval.evaluation.identity import canonical, number_of_test
 from trioeval.grading import quote
 from trioeval.grading.expressions import ExpressionError, parse
 from trioeval.question_eval.counts import QuestionCounts
+from trioeval.report.counts import rate_text
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics.grouped import ColumnSums, RowPlace
 from trioeval.report.usage import UsageSum
@@ -33,6 +34,7 @@ from trioeval.text import counted
 
 if TYPE_CHECKING:
     from trioeval.question_eval.counts import QuestionOutcome
+    from trioeval.report.statistics.estimates import Estimate
 
 # The groups of rows that are not independent: repeats of a test, and tests of a cluster.
 
@@ -66,21 +68,32 @@ def place_of(record: RowRecord, cluster: str | None = None) -> RowPlace:
     variables = test.get("vars") or record.vars
     known_as = test.get("case") or test.get("description")
     own = number_of_test(variables, known_as)
-    named = cluster_of(record, cluster)
+    return RowPlace(own, cluster_number(cluster_of(test, record.vars, cluster)))
+
+
+def cluster_number(named: Any) -> int:
+    """Return the digest of what names a cluster: 64 bits; 0 for None."""
     if named is None:
-        return RowPlace(own)
+        return 0
     digest = hashlib.blake2b(canonical(named).encode("utf-8", "surrogatepass"), digest_size=8)
-    shared = int.from_bytes(digest.digest(), "big") | 1
-    return RowPlace(own, shared)
+    return int.from_bytes(digest.digest(), "big") | 1
 
 
-def cluster_of(record: RowRecord, name: str | None = None) -> Any:
-    """Return the value that names the cluster of a row, as for `place_of`; None without a cluster."""
-    metadata = record.test.get("metadata")
+def cluster_of(
+    test: Mapping[str, Any], variables: Mapping[str, Any], name: str | None = None
+) -> Any:
+    """Return the value that names the cluster of a row, as for `place_of`; None without a cluster.
+
+    Args:
+        test: The test of the row, as JSON.
+        variables: The variables of the row.
+        name: The key of metadata, or else the variable; None uses the key `cluster` of metadata only.
+    """
+    metadata = test.get("metadata")
     found = (
         metadata.get(CLUSTER if name is None else name) if isinstance(metadata, Mapping) else None
     )
-    return record.vars.get(name) if found is None and name is not None else found
+    return variables.get(name) if found is None and name is not None else found
 
 
 # Metrics of a row: the contribution of its verdict to each of them.
@@ -130,6 +143,26 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
             yield MetricShare(name, score * weight, weight, count)
 
 
+LATENCY_SHARES = (0.50, 0.95)
+"""The shares of calls whose greatest latency reports show."""
+
+
+class ColumnIntervals(Protocol):
+    """The intervals of a column that reports show, at the default confidence."""
+
+    def pass_interval(self) -> Estimate | None:
+        """Return the share of rows that passed; None without rated rows."""
+        ...
+
+    def score_interval(self) -> Estimate | None:
+        """Return the mean score of the graded rows; None without any."""
+        ...
+
+    def json(self) -> dict[str, Any]:
+        """Return the intervals in the format of documents."""
+        ...
+
+
 @attrs.define
 class ColumnTotals:
     """The totals of the rows of one column."""
@@ -166,6 +199,19 @@ class ColumnTotals:
     """Attempts of agents; None without agents."""
     sums: ColumnSums = attrs.field(factory=ColumnSums, repr=False)
     """The data of intervals."""
+
+    @property
+    def intervals(self) -> ColumnIntervals:
+        """The intervals that reports show."""
+        return self.sums
+
+    def latency_at(self, share: float) -> float | None:
+        """Return the latency that so large a share of measured calls does not exceed; None without calls.
+
+        Args:
+            share: One of `LATENCY_SHARES`.
+        """
+        return nearest_rank(self.latencies, share)
 
     @property
     def tokens(self) -> int:
@@ -289,7 +335,7 @@ class ColumnTotals:
             "cost": self.cost,
             **({} if self.grading_cost is None else {"gradingCost": self.grading_cost}),
             **({"questions": self.questions.json()} if self.questions.total else {}),
-            **({"statistics": self.sums.json()} if self.rows else {}),
+            **({"statistics": self.intervals.json()} if self.rows else {}),
         }
 
 
@@ -437,39 +483,6 @@ def success_text(totals: Totals) -> str:
     if not totals.not_graded:
         return "every row passed"
     return "every graded row passed" if totals.rated else "no row was graded"
-
-
-def rate_text(passed: int, rated: int, *, not_graded: int = 0) -> str:
-    """Return a pass rate with the number of rows that it is about; a dash without such rows.
-
-    Args:
-        passed: Rows that passed.
-        rated: Rows that ended, except those that were not graded.
-        not_graded: Rows that were not graded.
-
-    Example:
-        >>> rate_text(3, 4), rate_text(3, 4, not_graded=1), rate_text(0, 0, not_graded=1)
-        ('75.0 % of 4', '75.0 % of 4 graded', '–')
-    """
-    if not rated:
-        return "–"
-    return f"{percent(passed, rated)} % of {rated}{' graded' if not_graded else ''}"
-
-
-def percent(part: int, whole: int) -> str:
-    """Return a share in percent with one decimal; 100.0 only for all, and 0.0 only for nothing.
-
-    Args:
-        part: 0 to `whole`.
-        whole: At least 1.
-
-    Example:
-        >>> percent(299_999, 300_000), percent(1, 300_000), percent(1, 3)
-        ('99.9', '0.1', '33.3')
-    """
-    shown = 1000 * part / whole
-    within = min(max(round(shown), 1), 999)
-    return f"{(within if 0 < part < whole else round(shown)) / 10:.1f}"
 
 
 def nearest_rank(values: array[float], share: float) -> float | None:

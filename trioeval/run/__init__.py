@@ -7,7 +7,7 @@ from trioeval.evaluation.prepared import PreparedSuite as PreparedSuite
 from trioeval.evaluation.prepared import PreparedTask as PreparedTask
 from trioeval.evaluation.row import Row as Row
 from trioeval.evaluation.row import RowsNotRun as RowsNotRun
-from trioeval.evaluation.row import Status as Status
+from trioeval.evaluation.status import Status as Status
 from trioeval.run.prepare import prepare as prepare
 from trioeval.run.run_suite import SuiteSummary as SuiteSummary
 from trioeval.run.run_suite import collect as collect

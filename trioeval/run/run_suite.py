@@ -24,7 +24,8 @@ from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.lanes import merge_lane_specs
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
-from trioeval.evaluation.row import Row, Status, TaskRows
+from trioeval.evaluation.row import Row, TaskRows
+from trioeval.evaluation.status import Status
 from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer

@@ -8,7 +8,7 @@ import attrs
 
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.store.records import plain
-from trioeval.store.runs import key_range
+from trioeval.store.run_list import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
 from trioeval.store.writes import InsertTable, insert

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import attrs
-import trio
 from filelock import FileLock, Timeout
 
 from trioeval.errors import StoreError, UsageError
@@ -452,6 +451,8 @@ async def open_patiently(
         BusyError: It is still locked.
         StoreError: It cannot be used.
     """
+    import trio  # the list of runs is shown without it
+
     started_at = trio.current_time()
     has_warned = False
     while True:

@@ -28,7 +28,7 @@ from trioeval.store.dataset_writes import (
     written_line,
 )
 from trioeval.store.records import read_text
-from trioeval.store.runs import key_range
+from trioeval.store.run_list import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
 from trioeval.store.writes import InsertTable, insert

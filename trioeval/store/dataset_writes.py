@@ -14,7 +14,7 @@ from trioeval.columns.result import DroppedRow
 from trioeval.providers.secrets import hide, hide_in
 from trioeval.report.stored import DatasetFacts
 from trioeval.store.records import plain, read_text, stored_json
-from trioeval.store.runs import keeps_datasets, written_rows
+from trioeval.store.run_list import keeps_datasets, written_rows
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writes import InsertTable, Line, LineWrite, RunPlace
 

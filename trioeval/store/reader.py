@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.reconcile import StoredIdentity
-from trioeval.report.stored import DatasetFacts, RunState, StoredCall, StoredOutcome, StoredRunFacts
+from trioeval.report.stored import DatasetFacts, StoredCall, StoredOutcome, StoredRunFacts
 from trioeval.run import Status
-from trioeval.store.database import is_running, lock_run, open_database, open_reading, store_error
+from trioeval.store.database import lock_run, open_database, store_error
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
-from trioeval.store.records import RecordSource, read_body, read_calls, read_text, record_texts
+from trioeval.store.records import (
+    RecordSource,
+    fact_texts,
+    read_body,
+    read_calls,
+    read_text,
+    record_texts,
+)
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
-from trioeval.store.runs import delete_run, key_range, read_activity, read_runs
+from trioeval.store.run_list import RunReader, key_range, open_connection
+from trioeval.store.runs import delete_run, read_activity, read_part_totals
 from trioeval.store.schema import INDEX_BITS, RUNS
 
 if TYPE_CHECKING:
     from trioeval.columns.result import DroppedRow
     from trioeval.store.planner.owners import EndProcesses
 
-T = TypeVar("T")
-
-_LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
-_SHOWN = 5  # ids in a message
 _BUSY = 30.0  # seconds that deleting waits for writers
 _INDEX = (1 << INDEX_BITS) - 1
 _IDENTITIES = (
     "SELECT key, row_id, coalesce(content, '') FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
 )
+_FACTS = "SELECT key, test, status, outcome FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
+_FAILED_FACTS = _FACTS.replace(" ORDER", " AND status NOT IN ('pass', 'not_graded') ORDER")
+_STATUSES = {status.value: status for status in Status}
 _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? ORDER BY key"
 
 
@@ -56,75 +61,13 @@ def read_store(path: Path) -> Iterator[StoreReader]:
                 print(record["success"], record["vars"])
         ```
     """
-    connection = open_reading(path, RUNS)
-    try:
+    with open_connection(path) as connection:
         yield StoreReader(path, connection)
-    except sqlite3.Error as error:
-        raise store_error(path, RUNS, error) from error
-    finally:
-        with contextlib.suppress(sqlite3.Error):
-            connection.close()
 
 
 @attrs.frozen(eq=False)
-class StoreReader:
+class StoreReader(RunReader):
     """A store that is open for reading. Every method may raise `StoreError`."""
-
-    path: Path
-    _connection: sqlite3.Connection = attrs.field(repr=False)
-
-    def runs(
-        self,
-        *,
-        suite: str | None = None,
-        state: RunState | None = None,
-        limit: int | None = None,
-    ) -> list[StoredRunFacts]:
-        """Return the runs, newest first.
-
-        Args:
-            suite: The path of their suite.
-            state: Their state.
-            limit: The most runs.
-        """
-        return self._guarded(lambda: self._runs(suite, state, limit))
-
-    def run(self, name: str, *, suite: str | None = None) -> StoredRunFacts:
-        """Return a run by its id, a unique prefix of it, `latest`, or `latest~2` for the second before that.
-
-        Args:
-            name: The name.
-            suite: Only runs of this suite.
-
-        Raises:
-            UsageError: None matches, or more than one.
-        """
-        runs = self.runs(suite=suite)
-        of = f" of {suite}" if suite is not None else ""
-        if not runs:
-            raise UsageError(f"{self.path} contains no runs{of}")
-        named = _LATEST.fullmatch(name)
-        if named is not None:
-            place = int(named[1] or 0)
-            if place >= len(runs):
-                count = "is 1 run" if len(runs) == 1 else f"are {len(runs)} runs"
-                raise UsageError(f"{self.path}: {name}{of} does not exist: there {count}")
-            return runs[place]
-        found = [run for run in runs if run.id == name] or [
-            run for run in runs if run.id.startswith(name)
-        ]
-        if len(found) == 1:
-            return found[0]
-        ids = ", ".join(run.id for run in (found or runs)[:_SHOWN])
-        problem = (
-            f"{name!r} is a prefix of {len(found)} runs" if found else f"run {name!r} not found"
-        )
-        raise UsageError(f"{self.path}: {problem}{of}; the last ones are {ids}")
-
-    def find(self, run_id: str) -> StoredRunFacts | None:
-        """Return the run with this exact id; None if it does not exist."""
-        found = self._guarded(lambda: self._runs(None, None, 1, run_id))
-        return found[0] if found else None
 
     def heads(self, run: StoredRunFacts) -> list[Mapping[str, Any]]:
         """Return the recorded facts of its tasks except their rows, in order."""
@@ -175,6 +118,40 @@ class StoreReader:
                 self._connection, part, source, prompt_idx, failed_only=failed_only
             ):
                 yield index, source.parsed(index, text)
+
+    def row_facts(
+        self, run: StoredRunFacts, task: str | None = None, *, failed_only: bool = False
+    ) -> Iterator[tuple[int, int, Status, str]]:
+        """Yield the index, test, status and outcome of each row of a task, by index, without its record.
+
+        Args:
+            run: The run.
+            task: The id of the task.
+            failed_only: Only rows that are not successes.
+        """
+        lines = self._lines(_FAILED_FACTS if failed_only else _FACTS, _keys(run, task))
+        for key, test, status, outcome in lines:
+            yield key & _INDEX, test, _STATUSES[status], outcome
+
+    def row_texts(
+        self, run: StoredRunFacts, task: str | None = None
+    ) -> Iterator[tuple[int, Status, str, str]]:
+        """Yield the index, status, outcome and JSON text of each row of a task, by index."""
+        part, source = run.part(task), RecordSource(self.path, task)
+        if part is not None:
+            for key, status, outcome, text in fact_texts(self._connection, part, source):
+                yield key & _INDEX, _STATUSES[status], outcome, text
+
+    def parsed(self, task: str | None, index: int, text: str) -> Mapping[str, Any]:
+        """Return the record of a row of a task from its text."""
+        return RecordSource(self.path, task).parsed(index, text)
+
+    def totals(self, run: StoredRunFacts, task: str | None = None) -> str | None:
+        """Return the text of the totals of a task, as `report.kept_totals` reads it; None if not kept."""
+        part = run.part(task)
+        if part is None:
+            return None
+        return self._guarded(lambda: read_part_totals(self._connection, part))
 
     def record(self, run: StoredRunFacts, task: str | None, index: int) -> Mapping[str, Any] | None:
         """Return one row; None if it was not recorded."""
@@ -339,43 +316,9 @@ class StoreReader:
             connection.close()
         return deleted
 
-    def _runs(
-        self,
-        suite: str | None,
-        state: RunState | None,
-        limit: int | None,
-        run_id: str | None = None,
-    ) -> list[StoredRunFacts]:
-        found: list[StoredRunFacts] = []
-        for facts, is_open in read_runs(self._connection, suite=suite, run_id=run_id):
-            if limit is not None and len(found) >= limit:
-                break
-            run = facts
-            if is_open and is_running(self.path, facts.id):
-                run = attrs.evolve(facts, state="running")
-            if state is None or run.state == state:
-                found.append(run)
-        return found
-
     def _key(self, run: StoredRunFacts, task: str | None, index: int) -> int | None:
         part = run.part(task)
         return None if part is None or not 0 <= index <= _INDEX else part << INDEX_BITS | index
-
-    def _lines(self, statement: str, given: Sequence[int | None]) -> Iterator[tuple[Any, ...]]:
-        try:
-            yield from self._connection.execute(statement, given)
-        except sqlite3.Error as error:
-            raise store_error(self.path, RUNS, error) from error
-
-    def _guarded(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except sqlite3.Error as error:
-            raise store_error(self.path, RUNS, error) from error
-        except (ValueError, KeyError) as error:
-            raise StoreError(
-                f"{self.path}: the store of runs contains unreadable data ({error}); it may be damaged"
-            ) from error
 
 
 def _keys(run: StoredRunFacts, task: str | None) -> tuple[int, int]:

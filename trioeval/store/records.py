@@ -362,6 +362,52 @@ def record_texts(
             return
 
 
+def fact_texts(
+    connection: sqlite3.Connection, part: int, source: RecordSource
+) -> Iterator[tuple[int, str, str, str]]:
+    """Yield the key, status, outcome and text of each row of a part, by index.
+
+    Args:
+        connection: May be used for other things meanwhile.
+        part: Its number.
+        source: What it is, for messages.
+
+    Raises:
+        StoreError: A text is damaged, or the database cannot be read.
+    """
+    key, last = (part << INDEX_BITS) - 1, (part + 1 << INDEX_BITS) - 1
+    statement = (
+        "SELECT key, status, outcome, body FROM result JOIN record USING (key) "
+        "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?"
+    )
+    while True:
+        try:
+            page = connection.execute(statement, (key, last, _PAGE)).fetchall()
+        except sqlite3.Error as error:
+            if not _is_of_text(error):
+                raise store_error(source.path, RUNS, error) from error
+            page = _checked_page(connection, (key, last), source)
+        for key, status, outcome, body in page:
+            try:
+                text = read_text(body)
+            except ValueError as error:
+                raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
+            yield key, status, outcome, text
+        if len(page) < _PAGE:
+            return
+
+
+def _checked_page(
+    connection: sqlite3.Connection, keys: tuple[int, int], source: RecordSource
+) -> list[tuple[int, str, str, str]]:
+    """Return a page row by row, so that a damaged text is reported with its row."""
+    lines = connection.execute(
+        "SELECT key, status, outcome FROM result WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+        (*keys, _PAGE),
+    ).fetchall()
+    return [(*line, read_body(connection, line[0], source) or "") for line in lines]
+
+
 def is_unreadable(body: bytes, is_text: bool) -> bool:  # noqa: FBT001 - called by SQLite
     """Return whether a body is damaged in a way that SQLite itself does not detect.
 

@@ -16,14 +16,8 @@ from trioeval.report.stored import RunStart
 from trioeval.run import Status
 from trioeval.store.records import is_unreadable
 from trioeval.store.run import ResumedRun
-from trioeval.store.runs import (
-    Mark,
-    forget_replies,
-    key_range,
-    mark_rows,
-    move_rows,
-    record_resumption,
-)
+from trioeval.store.run_list import key_range
+from trioeval.store.runs import Mark, forget_replies, mark_rows, move_rows, record_resumption
 from trioeval.store.schema import INDEX_BITS
 
 _INDEX = (1 << INDEX_BITS) - 1

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -461,7 +462,14 @@ class StoredRun(RunJournal):
 
         self._step(write)
 
-    def finish(self, state: EndState, *, duration_ms: float, derived: Any = None) -> None:
+    def finish(
+        self,
+        state: EndState,
+        *,
+        duration_ms: float,
+        derived: Any = None,
+        totals: Mapping[str | None, str] = MappingProxyType({}),
+    ) -> None:
         """Record how this execution of the run ended, replacing earlier records of that.
 
         Nothing is written if another execution has started meanwhile.
@@ -470,6 +478,8 @@ class StoredRun(RunJournal):
             state: Whether everything was done.
             duration_ms: Milliseconds that this execution took.
             derived: Derived metrics, as JSON data.
+            totals: Results of `trioeval.report.kept_totals.kept_text` by task; reports of a task without them
+                read all of its rows.
         """
         place, more_ms = self._place, duration_ms - self._reported_ms
         self._reported_ms = duration_ms
@@ -482,6 +492,7 @@ class StoredRun(RunJournal):
                 state,
                 duration_ms=more_ms,
                 derived=compact(derived),
+                part_totals={place.parts[task]: text for task, text in totals.items()},
             )
 
         self._step(write)

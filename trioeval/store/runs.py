@@ -3,13 +3,13 @@
 import enum
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.formats.json import compact
-from trioeval.report.stored import EndState, RunStart, StoredRunFacts
-from trioeval.store.not_run_rows import count_never_began
+from trioeval.report.stored import EndState, RunStart
 from trioeval.store.records import plain, read_record, read_text, stored_json, stored_record
+from trioeval.store.run_list import has_table, key_range, part_numbers, totals
 from trioeval.store.schema import INDEX_BITS
 
 _KEYED = ("result", "record", "score", "call")
@@ -23,12 +23,10 @@ _OF_PARTS = (
     "written_group",
     "group_again",
     "dataset_stage",
+    "part_totals",
     "part",
 )
 """Tables of other data of a part."""
-
-_PLAIN = ("id", "suite", "description", "utc_created", "utc_finished", "executions", "duration_ms")
-_FACTS = ("run", "state", "versions", "flags", "files", "derived", "totals", *_PLAIN)
 
 
 def begin_run(connection: sqlite3.Connection, start: RunStart) -> tuple[int, dict[str | None, int]]:
@@ -71,6 +69,7 @@ def record_resumption(connection: sqlite3.Connection, number: int, start: RunSta
     connection.execute(
         "DELETE FROM never_began WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
     )
+    _forget_totals(connection, number)
     if start.heads:
         _change_parts(connection, number, start)
     return execution
@@ -121,6 +120,7 @@ def finish_run(
     *,
     duration_ms: float,
     derived: str,
+    part_totals: Mapping[int, str],
 ) -> None:
     """Record how an execution of a run ended, and the totals of the run.
 
@@ -133,6 +133,7 @@ def finish_run(
         state: How it ended.
         duration_ms: Milliseconds to add to the duration of the run.
         derived: Derived metrics, as JSON text.
+        part_totals: Results of `report.kept_totals.kept_text` by the number of a part, as far as known.
     """
     changed = connection.execute(
         "UPDATE run SET state = ?, utc_finished = strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), "
@@ -146,8 +147,29 @@ def finish_run(
             execution,
         ),
     )
-    if changed.rowcount and state == "finished":
+    if not changed.rowcount:
+        return
+    _forget_totals(connection, number)
+    connection.executemany(
+        "INSERT INTO part_totals (part, body) VALUES (?, ?)",
+        [(part, stored_json(text)) for part, text in part_totals.items()],
+    )
+    if state == "finished":
         forget_run(connection, number)
+
+
+def _forget_totals(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute(
+        "DELETE FROM part_totals WHERE part IN (SELECT part FROM part WHERE run = ?)", (number,)
+    )
+
+
+def read_part_totals(connection: sqlite3.Connection, part: int) -> str | None:
+    """Return the text of the totals of a part; None if they were not kept."""
+    if not has_table(connection, "part_totals"):
+        return None
+    found = connection.execute("SELECT body FROM part_totals WHERE part = ?", (part,)).fetchone()
+    return None if found is None else read_text(found[0])
 
 
 def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[str, Any]]:
@@ -156,38 +178,6 @@ def read_activity(connection: sqlite3.Connection, number: int) -> list[Mapping[s
         "SELECT body FROM activity WHERE run = ? ORDER BY execution", (number,)
     )
     return [json.loads(read_text(body)) for (body,) in lines]
-
-
-def totals(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
-    """Return the totals of the rows of a run."""
-    found: dict[str, Any] = {"rows": 0, "statuses": {}, "outcomes": {}, "tokens": 0, "cost": 0.0}
-    for part in part_numbers(connection, number):
-        for status, outcome, rows, tokens, cost in connection.execute(
-            "SELECT status, outcome, count(*), sum(tokens), total(cost) FROM result "
-            "WHERE key BETWEEN ? AND ? GROUP BY status, outcome",
-            key_range(part),
-        ):
-            found["rows"] += rows
-            found["tokens"] += tokens
-            found["cost"] += cost
-            found["statuses"][status] = found["statuses"].get(status, 0) + rows
-            found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
-        for outcome, rows in count_never_began(connection, part).items():
-            found["rows"] += rows
-            found["statuses"]["not_run"] = found["statuses"].get("not_run", 0) + rows
-            found["outcomes"][outcome] = found["outcomes"].get(outcome, 0) + rows
-    return found
-
-
-def key_range(part: int) -> tuple[int, int]:
-    """Return the first and last key that rows of a part may have."""
-    return part << INDEX_BITS, (part + 1 << INDEX_BITS) - 1
-
-
-def part_numbers(connection: sqlite3.Connection, number: int) -> list[int]:
-    """Return the parts of a run, in order."""
-    found = connection.execute("SELECT part FROM part WHERE run = ? ORDER BY position", (number,))
-    return [part for (part,) in found]
 
 
 def delete_run(connection: sqlite3.Connection, number: int) -> None:
@@ -292,74 +282,6 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
         return body  # damaged: its row will be run again
     record |= {"id": name, "testIdx": test, "promptIdx": prompt}
     return stored_record(compact(record))
-
-
-def read_runs(
-    connection: sqlite3.Connection, *, suite: str | None = None, run_id: str | None = None
-) -> Iterator[tuple[StoredRunFacts, bool]]:
-    """Return the runs, those of one suite, or a single one, newest first, each with whether it is open.
-
-    The state is the recorded one.
-    """
-    chosen = {"suite": suite, "id": run_id}
-    given = {column: value for column, value in chosen.items() if value is not None}
-    where = " AND ".join(["1", *(f"{column} = ?" for column in given)])
-    statement = f"SELECT {', '.join(_FACTS)} FROM run WHERE {where} ORDER BY run DESC"  # noqa: S608
-    for line in connection.execute(statement, (*given.values(),)):
-        yield _facts(connection, dict(zip(_FACTS, line, strict=True)))
-
-
-def _facts(
-    connection: sqlite3.Connection, columns: Mapping[str, Any]
-) -> tuple[StoredRunFacts, bool]:
-    parts = connection.execute(
-        "SELECT part, task, expected FROM part WHERE run = ? ORDER BY position", (columns["run"],)
-    ).fetchall()
-    sums = (
-        totals(connection, columns["run"])
-        if columns["totals"] is None
-        else json.loads(columns["totals"])
-    )
-    is_open = columns["state"] == "open"
-    statuses = sums["statuses"]
-    facts = StoredRunFacts(
-        **{name: columns[name] for name in _PLAIN},
-        **{name: json.loads(columns[name]) for name in ("versions", "flags", "files")},
-        **{name: sums[name] for name in ("rows", "outcomes", "tokens", "cost")},
-        number=columns["run"],
-        state="died" if is_open else columns["state"],
-        passed=statuses.get("pass", 0),
-        failed=statuses.get("fail", 0),
-        errors=statuses.get("error", 0),
-        not_graded=statuses.get("not_graded", 0),
-        not_run=statuses.get("not_run", 0),
-        derived=None if columns["derived"] is None else json.loads(columns["derived"]),
-        tasks=tuple(task for _, task, _ in parts),
-        sizes=tuple(size for _, _, size in parts),
-        parts=tuple(part for part, _, _ in parts),
-        dataset_rows=written_rows(connection, [part for part, _, _ in parts]),
-    )
-    return facts, is_open
-
-
-def keeps_datasets(connection: sqlite3.Connection) -> bool:
-    """Return whether the store has tables of datasets; version 1, opened for reading, lacks them."""
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dataset_result'")
-    return found.fetchone() is not None
-
-
-def written_rows(connection: sqlite3.Connection, parts: Sequence[int]) -> int | None:
-    """Return the number of written dataset rows of several parts; None if none of them has a dataset."""
-    if not keeps_datasets(connection):
-        return None
-    numbers = json.dumps(list(parts))
-    datasets, rows = connection.execute(
-        "SELECT (SELECT count(*) FROM dataset WHERE part IN (SELECT value FROM json_each(?1))), "
-        "(SELECT coalesce(sum(rows), 0) FROM written_group "
-        "WHERE part IN (SELECT value FROM json_each(?1)))",
-        (numbers,),
-    ).fetchone()
-    return rows if datasets else None
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:

@@ -11,237 +11,16 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from trioeval.evaluation.row import Status, recorded_status
+from trioeval.evaluation.status import Status, recorded_status
 from trioeval.store.database import DatabaseKind
-
-# The tables of datasets that are built column by column, and their views.
-#
-# A cell has the key of its row; a cell of a whole group has the key of the group's first row. So the cells of
-# a group are neighbours in the table.
-
-
-_SHORT = "CASE typeof(cell.made) WHEN 'text' THEN cell.made ELSE '[compressed]' END"
-
-DATASET_TABLES: Sequence[str] = (
-    """
-    CREATE TABLE dataset (
-        part INTEGER PRIMARY KEY,
-        grouping TEXT NOT NULL,
-        fingerprint TEXT NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE cell (
-        key INTEGER NOT NULL,
-        producer TEXT NOT NULL,
-        unit INTEGER NOT NULL,
-        is_group INTEGER NOT NULL,
-        digest TEXT NOT NULL,
-        made NOT NULL,
-        skipped TEXT,
-        tally TEXT,
-        execution INTEGER NOT NULL,
-        PRIMARY KEY (key, producer, is_group)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE dropped_row (
-        key INTEGER PRIMARY KEY,
-        cause TEXT NOT NULL,
-        producer TEXT,
-        error TEXT,
-        error_kind TEXT,
-        attempts INTEGER NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE written_group (
-        part INTEGER NOT NULL,
-        number INTEGER NOT NULL,
-        rows INTEGER NOT NULL,
-        numbers TEXT,
-        file TEXT,
-        digest TEXT,
-        dropped TEXT NOT NULL,
-        PRIMARY KEY (part, number)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE group_again (
-        part INTEGER NOT NULL,
-        number INTEGER NOT NULL,
-        PRIMARY KEY (part, number)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE dataset_stage (
-        part INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        state TEXT NOT NULL,
-        PRIMARY KEY (part, name)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE dataset_result (
-        part INTEGER PRIMARY KEY,
-        body NOT NULL
-    )
-    """,
-    """
-    CREATE VIEW datasets AS SELECT
-        run.id AS run,
-        part.task AS task,
-        json_extract(dataset.grouping, '$.targets[#-1]') AS expected,
-        json_extract(dataset.grouping, '$.size') AS group_size,
-        (SELECT count(*) FROM written_group AS own WHERE own.part = dataset.part) AS groups,
-        (SELECT coalesce(sum(rows), 0) FROM written_group AS own WHERE own.part = dataset.part) AS written,
-        (SELECT count(*) FROM dropped_row
-            WHERE key BETWEEN dataset.part << 31 AND (dataset.part + 1 << 31) - 1) AS dropped
-    FROM dataset JOIN part USING (part) JOIN run USING (run)
-    """,
-    f"""
-    CREATE VIEW dataset_cells AS SELECT
-        run.id AS run,
-        part.task AS task,
-        cell.key & 2147483647 AS row,
-        CASE WHEN cell.is_group THEN cell.unit END AS row_group,
-        cell.producer,
-        cell.skipped IS NOT NULL AS skipped,
-        {_SHORT} AS made,
-        json_extract(cell.tally, '$.calls') AS calls,
-        cell.execution
-    FROM cell JOIN part ON part.part = cell.key >> 31 JOIN run USING (run)
-    """,
-    """
-    CREATE VIEW dropped_rows AS SELECT
-        run.id AS run,
-        part.task AS task,
-        dropped_row.key & 2147483647 AS row,
-        dropped_row.cause,
-        dropped_row.producer AS column,
-        dropped_row.error,
-        dropped_row.error_kind,
-        dropped_row.attempts
-    FROM dropped_row JOIN part ON part.part = dropped_row.key >> 31 JOIN run USING (run)
-    """,
-)
-"""The statements that add them to tables of version 1."""
-
-
-# The tables of the planner: programs that run agents, and the queue of their tasks.
-#
-# The queue holds only waiting and running entries, so that its cost does not grow with what is finished. Of
-# finished entries only the outcome stays, for their dependants.
-#
-# To avoid counting waiting entries one by one, places are counted in blocks of 64, those in blocks of 64
-# blocks, and so on, so that a rank is the sum of a few numbers. Triggers maintain the counts.
-
-
-# ruff: noqa: S608 - all of it is made of texts that stand here
-
-
-BLOCK_BITS = 6
-LEVELS = 5
-"""Number of block sizes; with the places themselves there is room for 2^36 places."""
-
-
-def _nodes(place: str, change: int) -> str:
-    return ", ".join(
-        f"({level}, {place} >> {BLOCK_BITS * level}, {change})" for level in range(1, LEVELS + 1)
-    )
-
-
-def _counting(place: str, change: int) -> str:
-    """Return the statements that change the counts of all blocks that contain a place."""
-    return f"""
-        INSERT INTO entry_count (level, block, waiting) VALUES {_nodes(place, change)}
-        ON CONFLICT (level, block) DO UPDATE SET waiting = waiting + excluded.waiting
-    """
-
-
-_WAITS = "{}.state IN ('queued', 'blocked')"
-_NEW_WAITS, _OLD_WAITS = _WAITS.format("NEW"), _WAITS.format("OLD")
-
-LINE_TABLES: Sequence[str] = (
-    # A program that runs agents, from its start to its end: what another one of the same number is not.
-    # `most` is how many tasks it lets run at once.
-    # A dead program keeps its slots while its remaining processes are being ended.
-    """
-    CREATE TABLE owner (
-        id TEXT PRIMARY KEY,
-        host TEXT NOT NULL,
-        pid INTEGER NOT NULL,
-        utc_started TEXT NOT NULL,
-        heartbeat_s REAL NOT NULL,
-        has_died INTEGER NOT NULL DEFAULT 0,
-        most INTEGER
-    ) WITHOUT ROWID
-    """,
-    # What people let run at once, whatever programs say: one row at most.
-    "CREATE TABLE entry_limit (most INTEGER NOT NULL)",
-    # `place` is the order of service: it is given once and never again.
-    """
-    CREATE TABLE entry (
-        place INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        run TEXT NOT NULL,
-        task TEXT NOT NULL,
-        state TEXT NOT NULL,
-        owner TEXT,
-        utc_submitted TEXT NOT NULL,
-        utc_started TEXT
-    )
-    """,
-    "CREATE INDEX entry_next ON entry (place) WHERE state = 'queued' AND owner IS NOT NULL",
-    "CREATE INDEX entry_running ON entry (owner) WHERE state = 'running'",
-    "CREATE INDEX entry_owner ON entry (owner)",
-    "CREATE INDEX entry_run ON entry (run)",
-    "CREATE TABLE entry_needs (id TEXT NOT NULL, needs TEXT NOT NULL, PRIMARY KEY (id, needs)) WITHOUT ROWID",
-    "CREATE INDEX entry_needed ON entry_needs (needs)",
-    """
-    CREATE TABLE entry_done (
-        id TEXT PRIMARY KEY,
-        run TEXT NOT NULL,
-        done INTEGER NOT NULL
-    ) WITHOUT ROWID
-    """,
-    "CREATE INDEX entry_done_run ON entry_done (run)",
-    """
-    CREATE TABLE entry_count (
-        level INTEGER NOT NULL,
-        block INTEGER NOT NULL,
-        waiting INTEGER NOT NULL,
-        PRIMARY KEY (level, block)
-    ) WITHOUT ROWID
-    """,
-    f"""
-    CREATE TRIGGER entry_comes AFTER INSERT ON entry WHEN {_NEW_WAITS}
-    BEGIN {_counting("NEW.place", 1)}; END
-    """,
-    f"""
-    CREATE TRIGGER entry_goes AFTER DELETE ON entry WHEN {_OLD_WAITS}
-    BEGIN {_counting("OLD.place", -1)}; END
-    """,
-    f"""
-    CREATE TRIGGER entry_begins AFTER UPDATE OF state ON entry WHEN {_OLD_WAITS} AND NOT {_NEW_WAITS}
-    BEGIN {_counting("NEW.place", -1)}; END
-    """,
-    f"""
-    CREATE TRIGGER entry_returns AFTER UPDATE OF state ON entry WHEN {_NEW_WAITS} AND NOT {_OLD_WAITS}
-    BEGIN {_counting("NEW.place", 1)}; END
-    """,
-    """
-    CREATE TRIGGER entry_count_over AFTER UPDATE ON entry_count WHEN NEW.waiting = 0
-    BEGIN DELETE FROM entry_count WHERE level = NEW.level AND block = NEW.block; END
-    """,
-)
-
+from trioeval.store.dataset_tables import DATASET_TABLES
+from trioeval.store.queue_tables import QUEUE_TABLES
 
 # The tables of agents: the line in which they stand, and their attempts.
 
 
 AGENT_TABLES: Sequence[str] = (
-    *LINE_TABLES,
+    *QUEUE_TABLES,
     # Attempts whose processes were not seen to end. `key` is that of the row, as everywhere.
     """
     CREATE TABLE running_attempt (
@@ -587,6 +366,12 @@ _NOT_GRADED: Sequence[str] = (
 
 _SHORT_RECORDS: Sequence[str] = ()
 """Nothing changes in the tables: from this version on, records are shortened, see `store.records`."""
+_TOTALS: Sequence[str] = (
+    # The totals of a task of an ended run, as made by `report.kept_totals`; absent while they are not known.
+    "CREATE TABLE part_totals (part INTEGER PRIMARY KEY, body NOT NULL)",
+    # Failed rows are few as a rule, and are asked for among many.
+    "CREATE INDEX result_failed ON result (key) WHERE status NOT IN ('pass', 'not_graded')",
+)
 
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
@@ -594,7 +379,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     AGENT_TABLES,
     _ACTIVITY,
     _NEVER_BEGAN,
-    _NOT_GRADED,
+    (*_NOT_GRADED, *_TOTALS),
     _SHORT_RECORDS,
 )
 """Statements that lead from each version of the tables to the next."""

@@ -16,22 +16,6 @@ from trioeval.suite.merge import ScenarioTests
 from trioeval.suite.model import MOST_ROWS, Suite, Test
 from trioeval.suite.sources.values import resolve_file_vars
 
-# The parts of rows that are left out of results for privacy.
-
-
-@attrs.frozen(kw_only=True)
-class Strip:
-    """The parts that are left out of everything that is written."""
-
-    prompt_text: bool = False
-    response_output: bool = False
-    test_vars: bool = False
-    grading_result: bool = False
-    metadata: bool = False
-
-
-KEEP_ALL = Strip()
-
 
 @runtime_checkable
 class SparseTests(Protocol):

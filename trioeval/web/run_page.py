@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 import attrs
 
+from trioeval.report.counts import percent
 from trioeval.report.stored import DatasetFacts, StoredRunFacts
-from trioeval.report.totals import percent
 from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
 from trioeval.text_safety import escape_control_characters
 from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards

@@ -31,7 +31,7 @@ from trioeval.report.compare_chance import (
     findings_table,
     nothing_shared,
 )
-from trioeval.report.compare_runs import Findings, findings_of
+from trioeval.report.compare_runs import Findings, UnreadRow, findings_of
 from trioeval.report.formats.json import json_chunks
 from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
@@ -69,8 +69,8 @@ def compare_runs(db: Path | None, before: str, after: str, flags: CompareFlags) 
         clusters = _clusters(reader, (old, new), flags.cluster)
         if flags.cluster is not None:
             _check_cluster(flags.cluster, chain(_records(reader, new), _records(reader, old)))
-        comparison = Comparison(partial(_records, reader, old), by=flags.by, clusters=clusters)
-        changes = comparison.changes(_records(reader, new))
+        comparison = Comparison(partial(_unread, reader, old), by=flags.by, clusters=clusters)
+        changes = comparison.changes(_unread(reader, new))
         found = partial(findings_of, comparison.columns, flags.confidence, bootstrap)
         if flags.json:
             ids = (old.id, new.id)
@@ -164,7 +164,7 @@ def _clusters(
 def _check_cluster(name: str, records: Iterable[RowRecord]) -> None:
     known: dict[str, None] = {}
     for record in records:
-        if cluster_of(record, name) is not None:
+        if cluster_of(record.test, record.vars, name) is not None:
             return
         known |= dict.fromkeys(record.vars)
         metadata = record.test.get("metadata")
@@ -204,3 +204,9 @@ def _records(reader: StoreReader, run: StoredRunFacts) -> Iterator[RowRecord]:
     for task in run.tasks:
         for index, found in reader.numbered(run, task):
             yield RowRecord.of(found, index=index)
+
+
+def _unread(reader: StoreReader, run: StoredRunFacts) -> Iterator[UnreadRow]:
+    for task in run.tasks:
+        for index, status, outcome, text in reader.row_texts(run, task):
+            yield UnreadRow(text, index, status, outcome, partial(reader.parsed, task, index, text))

@@ -7,10 +7,11 @@ from pathlib import Path
 from trioeval.cli.environment import database_path, databases, read_environment
 from trioeval.cli.inputs import check_files, check_not_suite_files
 from trioeval.cli.output import check_outputs
-from trioeval.cli.stored_results import open_runs, results_of, write_stored
+from trioeval.cli.stored_results import open_runs, results_of, totals_of, write_stored
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError, UsageError
 from trioeval.report.formats.imported import Imported, imported
+from trioeval.report.kept_totals import kept_text
 from trioeval.report.stored import RunStart
 from trioeval.store.reader import read_store
 from trioeval.store.store import open_store
@@ -120,6 +121,10 @@ async def _store(database: Path, runs: Sequence[Imported]) -> StoreError | None:
                 "finished",
                 duration_ms=run.duration_ms,
                 derived={task.head.task or "": list(task.derived) for task in run.tasks},
+                totals={
+                    task.head.task: kept_text(totals_of(iter(task.records), task.head, None))
+                    for task in run.tasks
+                },
             )
             await stored.durable()
     return store.error

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from trioeval.cli.commands.agent_folders import Leftovers, report_deleted
-from trioeval.cli.environment import read_environment
+from trioeval.cli.environment import existing_database, read_environment
 from trioeval.cli.flags import read_age
-from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import UsageError
 from trioeval.report.run_list import run_json, runs_table
+from trioeval.store.run_list import read_run_list
 from trioeval.text import counted
 
 
@@ -31,7 +30,7 @@ def show_runs(
         UsageError: The database of runs does not exist.
         StoreError: It cannot be read.
     """
-    with open_runs(db, read_environment(os.environ)) as reader:
+    with read_run_list(existing_database(db, read_environment(os.environ))) as reader:
         named = None if suite is None else str(suite.absolute())
         found = reader.runs(suite=named, state=state, limit=limit)
     if as_json:
@@ -50,6 +49,9 @@ def delete(db: Path | None, names: Sequence[str]) -> int:
         UsageError: A run does not exist or is running; then none is deleted.
         StoreError: The database cannot be written to.
     """
+    from trioeval.cli.commands.agent_folders import Leftovers, report_deleted
+    from trioeval.cli.stored_results import open_runs
+
     with open_runs(db, read_environment(os.environ)) as reader:
         runs = [reader.run(name) for name in names]
         if running := [run.id for run in runs if run.state == "running"]:
@@ -69,6 +71,9 @@ def prune(db: Path | None, *, older_than: str | None, keep: int | None) -> int:
         UsageError: No flag selects runs.
         StoreError: The database cannot be written to.
     """
+    from trioeval.cli.commands.agent_folders import Leftovers, report_deleted
+    from trioeval.cli.stored_results import open_runs
+
     if older_than is None and keep is None:
         raise UsageError("select the runs to delete: --older-than AGE, --keep N, or both")
     age = None if older_than is None else read_age(older_than, "--older-than")

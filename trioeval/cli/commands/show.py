@@ -12,7 +12,7 @@ from trioeval.cli.commands.agent_folders import case_folders
 from trioeval.cli.environment import agents_folder, read_environment
 from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import RunStorage
-from trioeval.cli.stored_results import add_never_began, dataset_of, open_runs
+from trioeval.cli.stored_results import add_never_began, dataset_of, kept_totals, open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.lanes import OWN_LANES
@@ -264,18 +264,21 @@ def _show_task(
     db: Path | None,
 ) -> tuple[EndedTask, str | None]:
     """Show a task, and return how it ended and the line about its rows that were not run."""
-    rows, totals = FirstRows(_CELL, limit), Totals.of(head.columns, cluster=head.cluster)
-    failures = Failures(_FAILURES)
-    recorded = RowNumbers()
-    for index, found in reader.numbered(facts, head.task):
-        record = RowRecord.of(found, index=index)
-        recorded.add(index)
-        totals.add(record)
-        failures.add(index, record)
-        if not failed or not record.status.is_success:
-            rows.add(record)
+    rows, failures = FirstRows(_CELL, limit), Failures(_FAILURES)
     never_began = reader.never_began(facts, head.task)
-    add_never_began(totals, never_began)
+    expected = facts.sizes[facts.tasks.index(head.task)] or 0
+    totals = kept_totals(reader, facts, head)
+    if totals is None:
+        totals, recorded = _read_all(reader, facts, head, rows, failures, failed=failed)
+        add_never_began(totals, never_began)
+    else:
+        _read_shown(reader, facts, head, rows, failures, failed=failed)
+        recorded = RowNumbers()
+        if totals.rows - sum(len(one.rows) for one in never_began) < expected:
+            for index, *_ in reader.row_facts(facts, head.task):
+                recorded.add(index)
+        elif expected:
+            recorded.add_range(range(expected))
     if head.task is not None:
         show(f"task {escape_control_characters(head.task, 60)}")
     _show_first(head, rows, totals, failed=failed)
@@ -289,10 +292,53 @@ def _show_task(
     if (summary := sentence(head, totals)) is not None:
         show(summary)
     blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
-    for unrecorded in recorded.gaps(facts.sizes[facts.tasks.index(head.task)] or 0, blocked):
+    for unrecorded in recorded.gaps(expected, blocked):
         failures.not_run.add_range(unrecorded)
     resume = None if facts.state == "running" else storage.resume(facts.id)
     return (head, totals), not_run_line(failures.not_run, head.task, resume)
+
+
+def _read_all(
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    rows: FirstRows,
+    failures: Failures,
+    *,
+    failed: bool,
+) -> tuple[Totals, RowNumbers]:
+    """Add and count all rows of a task whose totals were not kept; return the totals and the rows."""
+    totals, recorded = Totals.of(head.columns, cluster=head.cluster), RowNumbers()
+    for index, found in reader.numbered(facts, head.task):
+        record = RowRecord.of(found, index=index)
+        recorded.add(index)
+        totals.add(record)
+        failures.add(index, record)
+        if not failed or not record.status.is_success:
+            rows.add(record)
+    return totals, recorded
+
+
+def _read_shown(
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    head: Head,
+    rows: FirstRows,
+    failures: Failures,
+    *,
+    failed: bool,
+) -> None:
+    """Add the rows of a task; the records of those that are only counted are not read."""
+
+    def record(index: int) -> RowRecord:
+        return RowRecord.of(reader.record(facts, head.task, index) or {}, index=index)
+
+    for index, test_idx, _, outcome in reader.row_facts(facts, head.task, failed_only=failed):
+        if rows.takes(test_idx, outcome):
+            rows.add_taken(record(index))
+    for index, _, status, outcome in reader.row_facts(facts, head.task, failed_only=True):
+        if failures.takes(index, status, outcome):
+            failures.add_counted(index, record(index))
 
 
 def _show_first(head: Head, rows: FirstRows, totals: Totals, *, failed: bool) -> None:

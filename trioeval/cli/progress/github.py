@@ -12,8 +12,8 @@ from trioeval.cli.progress.streams import say_beneath
 from trioeval.report.formats.markdown import workflow_command
 from trioeval.report.records import RowRecord, shown_output
 from trioeval.report.run_state import RunSnapshot
+from trioeval.report.strip import Strip
 from trioeval.run import Status
-from trioeval.suite.tests import Strip
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

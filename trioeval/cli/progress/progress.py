@@ -12,7 +12,7 @@ from trioeval.cli.progress.streams import is_github
 from trioeval.cli.terminal import say
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunSnapshot
-from trioeval.suite.tests import Strip
+from trioeval.report.strip import Strip
 
 _DUMB = frozenset({"dumb", "unknown"})
 """Terminals that cannot draw."""

@@ -8,10 +8,9 @@ from rich.cells import cell_len, set_cell_size
 
 from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
-from trioeval.report.counts import money
+from trioeval.report.counts import money, percent
 from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.report.text import cut_middle
-from trioeval.report.totals import percent
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

@@ -38,6 +38,7 @@ from trioeval.kernel import Event, Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.providers.secrets import hide_in
 from trioeval.report.activity import Activity
+from trioeval.report.kept_totals import kept_text
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
@@ -381,6 +382,7 @@ class Execution:
                 part.head.task or "": [column.derived for column in part.totals.columns]
                 for part in collector.parts
             },
+            totals={part.head.task: kept_text(part.totals) for part in collector.parts},
         )
         await run.durable()
 

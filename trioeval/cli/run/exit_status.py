@@ -11,8 +11,8 @@ import attrs
 
 from trioeval.cli.terminal import Exit
 from trioeval.kernel import StopReason
-from trioeval.report.counts import money
-from trioeval.report.totals import Totals, counts_text, percent, success_text
+from trioeval.report.counts import money, percent
+from trioeval.report.totals import Totals, counts_text, success_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters

@@ -239,6 +239,7 @@ HIDDEN = (
     "never_began",
     "owner",
     "part",
+    "part_totals",
     "record",
     "result",
     "run",

@@ -11,13 +11,13 @@ from typing import Any
 from trioeval.columns.lanes import OWN_LANES
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names, longest_waits
 from trioeval.report.columns import dataset_lines
-from trioeval.report.counts import money
+from trioeval.report.counts import money, percent
 from trioeval.report.records import shown_output
 from trioeval.report.results import Results
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
-from trioeval.report.totals import ColumnTotals, Totals, counts_text, nearest_rank, percent
+from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals, counts_text
 from trioeval.run import Status
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -174,12 +174,12 @@ def _column(own: ColumnTotals, more: Sequence[str]) -> list[str]:
     counts = [own.passed, own.statuses[Status.FAIL], own.statuses[Status.ERROR]]
     counts += [own.not_graded] if "not graded" in more else []
     counts += [own.left] if "not run" in more else []
-    latencies = (nearest_rank(own.latencies, at) for at in (0.50, 0.95))
+    latencies = map(own.latency_at, LATENCY_SHARES)
     cost = None if own.cost is None else own.cost + (own.grading_cost or 0)
     return [
         *map(str, counts),
         own.rate,
-        _interval(own.sums.pass_interval()),
+        _interval(own.intervals.pass_interval()),
         *("–" if latency is None else f"{latency:.0f}" for latency in latencies),
         str(own.tokens),
         "–" if cost is None else money(cost),

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from trioeval.report.compare import By, Comparison, RowChange, column_name, compared_line
 from trioeval.report.compare_runs import KINDS, ColumnChange, SideTotals
+from trioeval.report.counts import percent
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import plain
 from trioeval.report.html_report.page import Packs, page_chunks
@@ -21,7 +22,6 @@ from trioeval.report.html_report.run_page import (
 )
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
-from trioeval.report.totals import percent
 from trioeval.run import Status
 
 

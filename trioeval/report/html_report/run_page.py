@@ -17,7 +17,7 @@ from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
-from trioeval.report.counts import RowNumbers, money
+from trioeval.report.counts import RowNumbers, money, percent
 from trioeval.report.head import HeadColumn
 from trioeval.report.html_report.details import details_json
 from trioeval.report.html_report.inert_text import inert_html, plain
@@ -28,7 +28,7 @@ from trioeval.report.results import Results
 from trioeval.report.summary import not_graded_line, not_run_line
 from trioeval.report.tables import UNFINISHED, Failures
 from trioeval.report.text import cut_middle
-from trioeval.report.totals import ColumnTotals, Totals, nearest_rank, percent
+from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals
 from trioeval.run import Status
 from trioeval.text import counted
 
@@ -309,7 +309,7 @@ def lines_of(results: Results) -> Iterator[ColumnSummary]:
 def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> ColumnSummary:
     passed, rows = totals.passed, totals.rated
     rate = totals.rate if rows else None
-    estimate = totals.sums.pass_interval()
+    estimate = totals.intervals.pass_interval()
     if estimate is None or estimate.low is None or estimate.high is None:
         interval, bar = None, None
     else:
@@ -331,10 +331,10 @@ def _column(column: HeadColumn, prompt: str, totals: ColumnTotals) -> ColumnSumm
 
 
 def _numbers(totals: ColumnTotals) -> Iterator[str]:
-    score = totals.sums.score_interval()
+    score = totals.intervals.score_interval()
     yield "–" if score is None else f"{score.mean:.3f}"
-    for share in (0.50, 0.95):
-        latency_ms = nearest_rank(totals.latencies, share)
+    for share in LATENCY_SHARES:
+        latency_ms = totals.latency_at(share)
         yield "–" if latency_ms is None else f"{latency_ms:.0f}"
     replies = counted(totals.replies, "reply", "replies")
     cached = f" ({totals.from_cache} of {replies} from cache)" if totals.from_cache else ""

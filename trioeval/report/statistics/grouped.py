@@ -102,11 +102,16 @@ class Sums:
 
     def add(self, test: int, total: float, weight: float = 1) -> None:
         """Count a value times its weight, unless one of them is out of range."""
-        most = LARGEST * min(1, weight)
+        most = LARGEST if weight >= 1 else LARGEST * weight
         if not (0 < weight <= LARGEST and -most <= total <= most):
             return
         self.is_share = self.is_share and 0 <= total <= weight
-        if test >= len(self.rows):
+        if test == len(self.rows):  # as a rule, the next test
+            self.rows.append(1)
+            self.totals.append(total)
+            self.weights.append(weight)
+            return
+        if test > len(self.rows):
             missing = test + 1 - len(self.rows)
             self.rows.frombytes(bytes(missing * self.rows.itemsize))
             self.totals.frombytes(bytes(8 * missing))

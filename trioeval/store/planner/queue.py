@@ -29,8 +29,9 @@ from trioeval.store.planner.owners import (
     problem_of_owner,
     seems_alive,
 )
+from trioeval.store.queue_tables import BLOCK_BITS, LEVELS
 from trioeval.store.runs import forget_entries
-from trioeval.store.schema import BLOCK_BITS, LEVELS, RUNS
+from trioeval.store.schema import RUNS
 
 _STATES = get_args(SubmissionState)
 _ENTRY = "place, id, run, task, state, owner, utc_submitted, utc_started"
