@@ -1,4 +1,3 @@
-# Separate from `grading.schemas`: together they exceed 600 lines.
 """The vocabulary of JSON Schema: keywords by draft, places of subschemas, formats.
 
 Formats are those of common JavaScript validators. Some are looser than their standards (a date-time may have

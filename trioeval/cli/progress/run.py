@@ -1,3 +1,4 @@
+# Separate from `cli.run.execution`: together they exceed 600 lines.
 """The views and counters of a run in progress."""
 
 from __future__ import annotations
