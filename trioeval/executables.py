@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 from trioeval.text import quote
 
+_LONGEST_PATH = 4096
+"""The characters of a program's path in a message: its last part, which may be misspelt, is at its end."""
+
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program that is named without a folder; None if it is not in PATH."""
@@ -50,8 +53,9 @@ def start_failure(program: str, error: OSError) -> str:
         >>> start_failure("./agent", PermissionError(13, "Permission denied"))
         'program "./agent" cannot be started: Permission denied'
     """
+    path = quote(program, limit=_LONGEST_PATH)
     if error.errno != errno.ENOENT:
-        return f"program {quote(program)} cannot be started: {error.strerror}"
+        return f"program {path} cannot be started: {error.strerror}"
     if os.sep in program:
-        return f"program {quote(program)} not found, or the interpreter in its first line"
+        return f"program {path} not found, or the interpreter in its first line"
     return f"{missing_program(program)}: {install_hint()}"

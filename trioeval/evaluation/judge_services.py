@@ -171,6 +171,7 @@ def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
     """Return the context of a row with additional members.
 
     Example:
+        >>> from trioeval.providers.programs.workers import Encoded
         >>> with_more(Encoded.of({"prompt": "p"}), {"config": {"n": 1}}).json
         b'{"prompt": "p","config": {"n": 1}}'
     """

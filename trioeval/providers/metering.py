@@ -114,6 +114,7 @@ def most_money(known: Metering, prompt: int, reply: int) -> float:
         reply: Maximum tokens of the reply.
 
     Example:
+        >>> from trioeval.providers.prices import Price
         >>> most_money(Metering(price=Price(input=1, output=2)), 1_000_000, 500_000)
         2.0
         >>> most_money(Metering(price=Price(input=1, output=2), most_cost=0.5), 1_000_000, 500_000)

@@ -58,6 +58,7 @@ def dataset_lines(result: DatasetResult, near: Path | None = None) -> Iterator[s
         near: The folder to which paths are relative if they are inside.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> result = DatasetResult(
         ...     task="a", requested=9, written=7, dropped={"filtered": 2}, groups=1
         ... )
@@ -80,6 +81,7 @@ def trouble(result: DatasetResult) -> str | None:
     """Return the problems of a dataset; None if it has none. Rows dropped on purpose do not count.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> trouble(DatasetResult(task="a", requested=9, written=7, dropped={"failed": 2}))
         'dataset a: 2 rows lost'
     """
@@ -103,6 +105,7 @@ def was_cut_short(result: DatasetResult) -> bool:
     """Return whether rows of a dataset were not tried because too many calls failed: only a retry makes them.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> was_cut_short(DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1}))
         False
     """
@@ -113,6 +116,7 @@ def used_of(result: DatasetResult | ColumnProfile) -> str:
     """Return the calls, tokens and costs, and for a whole dataset its duration.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> used_of(DatasetResult(task="a", requested=2, written=2, calls=3, cost=0.5))
         '3 calls, $0.5000 in 0.0 s'
     """
@@ -129,6 +133,7 @@ def dropped_words(result: DatasetResult) -> str:
     """Return the causes for which rows were dropped; failures with their columns, if all of those are known.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> dropped_words(DatasetResult(task="a", requested=2, written=0, dropped={"filtered": 2}))
         'filtered 2'
     """
@@ -149,6 +154,7 @@ def failure_line(row: DroppedRow) -> str:
     """Return the row number and the cause of a dropped row.
 
     Example:
+        >>> from trioeval.columns.result import DroppedRow
         >>> failure_line(DroppedRow(row=3, cause="failed", column="text", error="down", attempts=6))
         'row 3: text failed after 6 calls: down'
     """
@@ -166,6 +172,7 @@ def values_of(column: ColumnProfile) -> str:
     """Describe the values of a column: the range of numbers, frequent values, or lengths.
 
     Example:
+        >>> from trioeval.columns.result import ColumnProfile
         >>> column = ColumnProfile(
         ...     name="a",
         ...     kind="sampler",
@@ -370,6 +377,7 @@ def dataset_json(result: DatasetResult) -> dict[str, Any]:
     `outcome` and `lost` follow from the rest and are included for readers.
 
     Example:
+        >>> from trioeval.columns.result import DatasetResult
         >>> data = dataset_json(
         ...     DatasetResult(task="a", requested=2, written=1, dropped={"failed": 1})
         ... )
