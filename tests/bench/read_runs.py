@@ -2,10 +2,9 @@
 
     python tests/bench/read_runs.py [ROWS]
 
-Beside them, in the same run: the program without imports (`--version`), and the reading of all records
-with SQLite alone. Each command runs several
-times in turns with the others; the least times are shown. Targets for 100,000 rows: `show` and `show --limit`
-1 s, `show --failed` 1 s, `runs` 0.5 s, `compare` 6 s.
+Beside them, in the same run: the program without imports (`--version`), and the reading of all records with
+SQLite alone. Each command runs several times in turns with the others; the least processor times are shown.
+Targets for 100,000 rows: `show`, `show --limit` and `show --failed` 1 s, `runs` 0.5 s, `compare` 6 s.
 """
 
 import json
