@@ -16,7 +16,7 @@ counts as a signal.
 * An unused lane learns nothing: the limit grows only after a round in which it was nearly reached.
 * What was learned is remembered, but not for ever: after a cut the limit grows to just below the refused one,
   stays there, and tries one more after some clean rounds. If the trial is refused, it steps back and waits
-  twice as long; if not, the memory is dropped.
+  eight times as long; if not, the memory is dropped.
 * A refusal that names a wait stops the lane, so it carries more information and costs more than a bare one.
   Nothing starts after it, so what is left in flight when the last call of its wave is refused is what the
   server accepts: the limit is cut to that, at once. If nothing is left, it was not a limit of calls in
@@ -38,8 +38,10 @@ _LEAST_ROUND = 4
 _CUT_TO = 0.7
 _SATURATED = 0.8
 """Share of the limit that must have been in flight for a round to count."""
-_TRIAL_AFTER = 8
+_TRIAL_AFTER = 3
 """Clean rounds at the remembered ceiling before one more call is tried: a refused trial costs a request."""
+_LONGER = 8
+"""Factor of that number after a refused trial."""
 _LONGEST_TRIAL_AFTER = 24
 _PAID_BY = 16
 """Seconds between two trials, as a multiple of the cost of a refused one: its wait, and a call that probes.
@@ -224,7 +226,8 @@ class AimdLimit(Limit):
             self._examine_cut(is_wave=is_wave)
             self._cut()
             if is_wave:
-                self._by_wave, self._usual_cut = True, (self.limit, int(self._ceiling))
+                self._by_wave = bool(refusal.wait or refusal.beside)
+                self._usual_cut = (self.limit, int(self._ceiling))
                 self._keep_served(refusal.beside, *self._usual_cut)
 
     def retune(self, max_concurrency: int) -> None:
@@ -325,7 +328,7 @@ class AimdLimit(Limit):
 
     def _end_trial(self) -> None:
         self.limit = max(1, self.limit - 1)
-        self._trial_after = min(2 * self._trial_after, _LONGEST_TRIAL_AFTER)
+        self._trial_after = min(_LONGER * self._trial_after, _LONGEST_TRIAL_AFTER)
         self._usual_cut = None
         self.epoch += 1
         self._clean_rounds = 0

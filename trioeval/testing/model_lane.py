@@ -82,7 +82,7 @@ class ModelLimit:
     """Calls at a limit at which the examined cut should have ended the refusals."""
     clean_rounds: int = 0
     """Clean rounds at the ceiling since the last trial."""
-    patience: int = 8
+    patience: int = 3
     """Clean rounds before a trial."""
     by_wave: bool = False
     """True if the ceiling was learned from a wave of refusals."""
@@ -143,16 +143,16 @@ class ModelLimit:
         if self._cut_was_useless:
             self._undo()
         elif self.in_trial and not (self.chance and few):
-            self.limit, self.patience = max(1, self.limit - 1), min(2 * self.patience, 24)
+            self.limit, self.patience = max(1, self.limit - 1), min(8 * self.patience, 24)
             self.trial_cost, self.wave = wait, None
             self._cut(ends)
         elif not few or (wait and beside and self.ceiling is None):
             is_wave = bool(wait) or not self.round
             self._examine(is_wave=is_wave)
             usual = max(1, int(0.7 * self.limit)), max(1, self.limit - 1)
-            self.by_wave, self.wave = is_wave, None
+            self.by_wave, self.wave = is_wave and bool(wait or beside), None
             self.limit, self.ceiling = usual
-            self.patience, self.trial_cost = 8, 0.0
+            self.patience, self.trial_cost = 3, 0.0
             self._cut(ends)
             if is_wave:
                 self.wave = usual
@@ -194,7 +194,7 @@ class ModelLimit:
         now = self.after_cut.count("refused") / len(self.after_cut)
         self.limit, self.chance = min(limit, self.max_concurrency), min(0.5, max(share, now))
         self.doubling, self.by_wave, self.wave = True, False, None
-        self.patience, self.trial_cost, self.clean_rounds = 8, 0.0, 0
+        self.patience, self.trial_cost, self.clean_rounds = 3, 0.0, 0
         self.examined, self.after_cut = None, []
         self._begin_round()
 
@@ -232,7 +232,7 @@ class ModelLimit:
         if self.doubling and (self.ceiling is None or self.limit < self.ceiling):
             more = 2 * self.limit if self.ceiling is None else min(2 * self.limit, self.ceiling)
         elif self.in_trial:  # it was served: the memory is dropped
-            self.ceiling, self.patience, self.trial_cost = None, 8, 0.0
+            self.ceiling, self.patience, self.trial_cost = None, 3, 0.0
             self.doubling = self.by_wave
         elif self.limit == self.ceiling:
             self.clean_rounds += 1
