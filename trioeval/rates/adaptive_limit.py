@@ -290,7 +290,12 @@ class AimdLimit(Limit):
         self._chance = min(0.5, max(share, self._share))
         self.limit = min(self._origin, self.max_concurrency)
         self._ceiling = self._origin_ceiling
-        self._trial_after, self._by_wave, self._usual_cut, self._wait = _TRIAL_AFTER, False, None, 0.0
+        self._trial_after, self._by_wave, self._usual_cut, self._wait = (
+            _TRIAL_AFTER,
+            False,
+            None,
+            0.0,
+        )
         self.slow_start = True
         self._clean_rounds = 0
         self._forget_cut()

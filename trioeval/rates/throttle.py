@@ -391,7 +391,9 @@ class Throttle:
             # "Retry after 0 s" names an instant but no remedy.
             self._measure_refusal(now, retry_after, begins_wave=begins_wave)
         is_long = (retry_after or 0.0) >= _BRIEF
-        self._cut(mark, in_flight - 1, retry_after or 0.0 if is_long else 0.0, repeated=refusals > 1)
+        self._cut(
+            mark, in_flight - 1, retry_after or 0.0 if is_long else 0.0, repeated=refusals > 1
+        )
         if retry_after:
             self._keep_wait(now, retry_after, why)
             again_at = now + self.backoff.after_hint(retry_after, spread)
