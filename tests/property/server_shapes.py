@@ -1,7 +1,7 @@
 """Servers on the virtual clock, and the time in which a clairvoyant scheduler would finish on each."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import attrs
@@ -52,7 +52,7 @@ class Server:
     _random: random.Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._random = random.Random(self.seed)
+        self._random = random.Random(self.seed)  # noqa: S311 - a simulation
         self._level = self.burst
 
     async def serve(self) -> None:

@@ -132,7 +132,7 @@ def test_aimd_shrinks_only_by_a_refusal_of_the_current_epoch(
         match event:
             case Refused(0):
                 assert limit.limit == before or (limit.limit < before and cut)
-            case Refused(_, beside, wait, repeated):
+            case Refused(_, beside, _wait, repeated):
                 in_wave = not repeated
                 told = in_wave and (limit.limit == min(beside, limit._ceiling) or not beside)
                 assert limit.limit == before or told

@@ -5,8 +5,8 @@ import statistics
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from server_shapes import Server, run_on
+
 from trioeval.kernel import LaneSpec
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def test_waits_of_milliseconds_are_no_outage() -> None:
 
 
 @pytest.mark.parametrize("names_wait", [True, False])
-def test_a_token_bucket_is_followed(names_wait: bool) -> None:  # noqa: FBT001 - parametrized
+def test_a_token_bucket_is_followed(*, names_wait: bool) -> None:
     """A bucket whose rate is unknown is used to two thirds at least."""
     server = Server(0.1, rate=20, burst=20, names_wait=names_wait)
     seen = run_on(server, LaneSpec("lane", 16), 200)
@@ -88,9 +88,9 @@ def test_the_limit_returns_to_the_max_concurrency_after_refusals_end(
     width: int,
     rpm: float | None,
     by_chance: bool,
-    seed: int,  # noqa: FBT001 - drawn
+    seed: int,
 ) -> None:
-    """RECOVERY: over a whole run, within (2 · max concurrency + 30) rounds of completions, with a rate or not."""
+    """RECOVERY: within 2 · max concurrency + 30 rounds of completions, with a rate or not."""
     server = Server(0.2, seed=seed, trouble_ends=2.0)
     if by_chance:
         server.refused_share = 0.3

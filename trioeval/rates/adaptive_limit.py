@@ -51,8 +51,8 @@ _WEIGHT = 0.2
 _SIGNAL = 2
 """Refusals that are not one by chance."""
 _COMPARABLE = 0.1
-"""A cut that leaves less than this part of the share of refusals has helped. The share before it is the one at
-which two calls were refused, so it is often several times too large."""
+"""A cut that leaves less than this part of the share of refusals has helped. The share before it is the one
+at which two calls were refused, so it is often several times too large."""
 _NO_CHANCE = 0.01
 """Share of refusals by chance below which it is forgotten."""
 _DEVIATIONS = 3.0
@@ -268,7 +268,7 @@ class AimdLimit(Limit):
 
     @property
     def _has_not_helped(self) -> bool:
-        """True if calls are still refused at such a limit, with a comparable share; most of them never are."""
+        """True if calls, but not most, are still refused at such a limit, with a comparable share."""
         refused, seen = self._still_refused, self._still_refused + self._still_ended
         return max(_SIGNAL, _COMPARABLE * self._share * seen) <= refused <= seen / 2
 

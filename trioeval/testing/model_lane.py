@@ -22,6 +22,7 @@ from trioeval.testing.scenario import AttemptScript
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
 _BRIEF = 0.01  # seconds of a named wait below which the lane does not recover from it
+_NO_CHANCE = 0.01  # share of refusals by chance that is forgotten
 _A_TRY = 60.0  # seconds that a call may take until it fails
 _TELLING = 2  # refusals of one call that are evidence of a rate; later ones may be its own
 _SOON = 4  # calls served after a wait, before which a refusal is evidence of a rate
@@ -177,7 +178,7 @@ class ModelLimit:
         if self.examined is None:
             return False
         refused, calls = self.after_cut.count("refused"), len(self.after_cut)
-        return refused >= 2 and 0.1 * self.examined[1] * calls <= refused <= calls / 2
+        return refused > 1 and 0.1 * self.examined[1] * calls <= refused <= calls / 2
 
     def _examine(self, *, is_wave: bool) -> None:
         calls = self.until_refusals + len(self.round) + self.refusals
@@ -189,7 +190,8 @@ class ModelLimit:
 
     def _undo(self) -> None:
         """Return to the limit before the examined cut."""
-        assert self.examined is not None
+        if self.examined is None:
+            return
         limit, share, self.ceiling = self.examined
         now = self.after_cut.count("refused") / len(self.after_cut)
         self.limit, self.chance = min(limit, self.max_concurrency), min(0.5, max(share, now))
@@ -222,7 +224,7 @@ class ModelLimit:
         if self.chance:
             share = self.refusals / (len(self.round) + self.refusals)
             self.chance += (share - self.chance) * 0.2
-            self.chance = 0.0 if self.chance < 0.01 else self.chance
+            self.chance = 0.0 if self.chance < _NO_CHANCE else self.chance
         if clean and self.busiest >= 0.8 * self.limit:
             self._grow()
         self._begin_round()
