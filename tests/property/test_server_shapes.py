@@ -83,8 +83,14 @@ def test_a_latency_cliff_is_not_passed() -> None:
 
 
 @settings(max_examples=15)
-@given(st.integers(2, 16), st.sampled_from((None, 60_000.0)), st.booleans(), seeds)
+@given(
+    width=st.integers(2, 16),
+    rpm=st.sampled_from((None, 60_000.0)),
+    by_chance=st.booleans(),
+    seed=seeds,
+)
 def test_the_limit_returns_to_the_max_concurrency_after_refusals_end(
+    *,
     width: int,
     rpm: float | None,
     by_chance: bool,
