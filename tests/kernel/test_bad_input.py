@@ -196,7 +196,7 @@ def test_arguments_of_a_run_have_a_minimum(name: str) -> None:
     [
         lambda: Backoff(base=-1),
         lambda: Backoff(base=NAN),
-        lambda: Backoff(cap=0.5),
+        lambda: Backoff(cap=0.25),
         lambda: Budget(requests=-1),
         lambda: Budget(money=NAN),
     ],

@@ -70,11 +70,11 @@ class Answers:
 @pytest.mark.parametrize(
     ("limits", "error", "starts"),
     [
-        ({}, CallError(TRANSIENT), [0.0, 1.5, 3.5, 6.5]),
+        ({}, CallError(TRANSIENT), [0.0, 1.5, 3.25, 5.875]),
         ({"retries": 0}, CallError(TRANSIENT), [0.0]),
         ({"retries": 1}, CallError(TRANSIENT), [0.0, 1.5]),
         ({"max_retries": 1}, CallError(TRANSIENT), [0.0, 1.5]),
-        ({"max_retries": 5}, CallError(TRANSIENT), [0.0, 1.5, 3.5, 6.5]),
+        ({"max_retries": 5}, CallError(TRANSIENT), [0.0, 1.5, 3.25, 5.875]),
         ({}, CallError(TRANSIENT, retries=1), [0.0, 1.5]),
         ({}, CallError(TRANSIENT, retries=0), [0.0]),
         ({"retries": 1}, CallError(TRANSIENT, retries=9), [0.0, 1.5]),

@@ -47,7 +47,7 @@ NEAR_KERNEL = (
     _NAMED,
 )
 NEAR_RATES = {
-    "adaptive_limit": ("test_aimd", "test_gradient"),
+    "adaptive_limit": ("test_aimd", "test_gradient", "test_server_shapes"),
     "backoff": ("test_backoff", "test_breaker"),
     "budget": ("test_budget", "test_estimate"),
     "pace": ("test_pace", "test_token_pace"),

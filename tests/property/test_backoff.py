@@ -42,6 +42,16 @@ def test_delay_is_the_share_of_the_doubled_base(
     assert backoff.delay(attempt, spread) == spread * min(backoff.cap, backoff.base * 2**attempt)
 
 
+@given(backoffs, attempts, spreads, st.floats(0, 100))
+def test_delay_is_bounded_by_the_seconds_of_failures(
+    backoff: Backoff, attempt: int, spread: float, failing_for: float
+) -> None:
+    """Unless these are fewer than the base, from which the first delay is drawn."""
+    delay = backoff.delay(attempt, spread, failing_for)
+    assert delay <= max(backoff.base, failing_for)
+    assert delay == min(backoff.delay(attempt, spread), spread * max(backoff.base, failing_for))
+
+
 @given(backoffs, st.floats(0, 1e308), spreads)
 def test_after_hint_is_never_before_the_hint(backoff: Backoff, hint: float, spread: float) -> None:
     """The server's wait is observed in full, and exceeded by a second or a fifth of it at most."""

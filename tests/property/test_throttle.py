@@ -528,10 +528,13 @@ def test_a_named_wait_without_effect_is_doubled() -> None:
 def test_a_transient_failure_without_a_wait_delays_only_its_call(
     throttle: Throttle, attempt: int, retry_after: float | None
 ) -> None:
-    """It blocks no other call and cuts nothing."""
+    """It blocks no other call and cuts nothing; its delay is bounded by the seconds of failures."""
     limits = throttle.limits
-    again_at = fail(throttle, 4.0, attempt, retry_after)
-    assert again_at == 4.0 + (0.0 if retry_after == 0.0 else 0.5 * min(60.0, 2.0**attempt))
+    for now in (4.0, 6.0, 132.0):
+        again_at = fail(throttle, now, attempt, retry_after)
+        bound = min(60.0, 2.0**attempt, max(1.0, now - 4.0))
+        if throttle.state is not BreakerState.OPEN:
+            assert again_at == now + (0.0 if retry_after == 0.0 else 0.5 * bound)
     assert (throttle.blocked_until, throttle.limits) == (-math.inf, limits)
     assert not throttle.calm
 

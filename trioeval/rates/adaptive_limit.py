@@ -9,18 +9,24 @@ counts as a signal.
   next epoch.
 * A single refusal is not a signal: servers refuse at random. It opens a *round* of as many completions as the
   limit is large; only a second refusal inside the round cuts.
+* A cut may not help. If a share p of the calls is refused at a limit of n because n is too many, the server
+  serves (1 - p)·n of them, and refuses none at that limit. So if refusals continue at that limit or below,
+  with a comparable share, they come *by chance*: the limit returns to n, and from then on only more refusals
+  than that share explains are a signal. The share follows what is seen, and is forgotten when it ends.
 * An unused lane learns nothing: the limit grows only after a round in which it was nearly reached.
 * What was learned is remembered, but not for ever: after a cut the limit grows to just below the refused one,
   stays there, and tries one more after some clean rounds. If the trial is refused, it steps back and waits
-  twice as long; if not, the memory is dropped.
+  eight times as long; if not, the memory is dropped.
 * A refusal that names a wait stops the lane, so it carries more information and costs more than a bare one.
   Nothing starts after it, so what is left in flight when the last call of its wave is refused is what the
   server accepts: the limit is cut to that, at once. If nothing is left, it was not a limit of calls in
   flight, and the usual cut remains. A refused trial costs the lane that wait: the next trial comes when its
   cost is a small part of the time since. If a trial is served, the memory was of something else, such as a
   rate, and the limit doubles until it is refused again.
+* Several bare refusals without a success between them are such a wave too: what is left in flight is served,
+  and the limit is cut to that at once.
 
-Law: AIMD.
+Laws: AIMD, RECOVERY.
 """
 
 import math
@@ -33,13 +39,24 @@ _CUT_TO = 0.7
 _SATURATED = 0.8
 """Share of the limit that must have been in flight for a round to count."""
 _TRIAL_AFTER = 3
-"""Clean rounds at the remembered ceiling before one more call is tried."""
+"""Clean rounds at the remembered ceiling before one more call is tried: a refused trial costs a request."""
+_LONGER = 8
+"""Factor of that number after a refused trial."""
 _LONGEST_TRIAL_AFTER = 24
 _PAID_BY = 16
 """Seconds between two trials, as a multiple of the cost of a refused one: its wait, and a call that probes.
 """
 _WEIGHT = 0.2
-"""Weight of the latest call in the average latency."""
+"""Weight of the latest call in the average latency, and of the latest round in the share of chance."""
+_SIGNAL = 2
+"""Refusals that are not one by chance."""
+_COMPARABLE = 0.1
+"""A cut that leaves less than this part of the share of refusals has helped. The share before it is the one
+at which two calls were refused, so it is often several times too large."""
+_NO_CHANCE = 0.01
+"""Share of refusals by chance below which it is forgotten."""
+_DEVIATIONS = 3.0
+"""Standard deviations above the expected refusals by chance that are not a signal."""
 
 
 @attrs.frozen
@@ -75,6 +92,11 @@ class Limit:
     def calm(self) -> bool:
         """True if starts and successes have no effect now, so that they need not be reported."""
         return True
+
+    @property
+    def refused_by_chance(self) -> bool:
+        """True if refusals are known to be independent of the number of calls in flight."""
+        return False
 
     def started(self, in_flight: int) -> None:
         """Count a start; `in_flight` includes it."""
@@ -114,18 +136,35 @@ class AimdLimit(Limit):
     """The limit just below the one that was last refused; infinite if none is remembered."""
     _completions: int = attrs.field(init=False, default=0)
     _peak: int = attrs.field(init=False, default=0)
-    _refused: bool = attrs.field(init=False, default=False)
-    """True if this round has had a refusal."""
+    _refusals: int = attrs.field(init=False, default=0)
+    """Refusals of this round that do not follow from a cut."""
     _spoilt: bool = attrs.field(init=False, default=False)
     """True if this round has had a failure of another kind."""
     _clean_rounds: int = attrs.field(init=False, default=0)
     """Clean rounds at the ceiling since the last trial."""
     _trial_after: int = attrs.field(init=False, default=_TRIAL_AFTER)
     """Clean rounds before the next trial."""
-    _by_wait: bool = attrs.field(init=False, default=False)
-    """True if the ceiling was learned from refusals that named a wait."""
+    _by_wave: bool = attrs.field(init=False, default=False)
+    """True if the ceiling was learned from a wave: from what was served beside the refused calls."""
     _usual_cut: tuple[int, int] | None = attrs.field(init=False, default=None)
-    """Limit and ceiling after a wave of such refusals if nothing else is in flight; None after the wave."""
+    """Limit and ceiling after a wave of refusals if nothing else is in flight; None after the wave."""
+    _chance: float = attrs.field(init=False, default=0.0)
+    """The share of calls that are refused by chance, as far as known; 0 if none."""
+    _before: int = attrs.field(init=False, default=0)
+    """Completions between the last two refusals, at most as many as the limit, if the later one began this
+    round."""
+    _since_refusal: int = attrs.field(init=False, default=0)
+    """Completions since the last refusal."""
+    _origin: int = attrs.field(init=False, default=0)
+    """The limit before the cut that is being examined; 0 if none is."""
+    _share: float = attrs.field(init=False, default=1.0)
+    """The share of calls that were refused at that limit."""
+    _origin_ceiling: float = attrs.field(init=False, default=math.inf)
+    """The ceiling before that cut."""
+    _still_refused: int = attrs.field(init=False, default=0)
+    """Refusals since the limit is small enough that the cut should have ended them."""
+    _still_ended: int = attrs.field(init=False, default=0)
+    """Other completions since then."""
     _wait: float = attrs.field(init=False, default=0.0)
     """Seconds that the refusal of the last trial cost."""
     _latency: float = attrs.field(init=False, default=0.0)
@@ -137,7 +176,13 @@ class AimdLimit(Limit):
     @property
     def calm(self) -> bool:
         """True if the limit is full without being a trial, and no refusal awaits a second one."""
-        return self.max_concurrency == self.limit <= self._ceiling and not self._refused
+        full = self.max_concurrency == self.limit <= self._ceiling
+        return full and not self._refusals and not self._chance
+
+    @property
+    def refused_by_chance(self) -> bool:
+        """True if a cut did not reduce the share of refusals."""
+        return self._chance > 0
 
     def started(self, in_flight: int) -> None:
         """Record how much of the limit was used."""
@@ -158,24 +203,32 @@ class AimdLimit(Limit):
     def congested(self, refusal: Refusal) -> None:
         """Cut, if the call started after the last cut and its refusal is a signal."""
         if refusal.epoch != self.epoch:
-            if self._usual_cut is not None and refusal.wait and not refusal.repeated:
+            if self._usual_cut is not None and not refusal.repeated:
                 self._keep_served(refusal.beside, *self._usual_cut)
             return
         in_trial = self.limit > self._ceiling
         if refusal.repeated and not (in_trial and refusal.wait):
             return
         self.slow_start = False
-        if in_trial:
+        if not (self._refusals or self._chance):
+            self._begin_round()
+            self._before = min(self._since_refusal, self.limit)
+        self._since_refusal = 0
+        self._refusals += 1
+        self._still_refused += self._should_have_helped
+        if self._has_not_helped:
+            self._undo_cut()
+        elif in_trial and not (self._chance and self._is_chance):
             self._wait = refusal.wait
             self._end_trial()
-        elif self._refused or (refusal.wait and refusal.beside and self._ceiling == math.inf):
+        elif (refusal.wait and refusal.beside and self._ceiling == math.inf) or not self._is_chance:
+            is_wave = bool(refusal.wait) or not self._completions
+            self._examine_cut(is_wave=is_wave)
             self._cut()
-            if refusal.wait:
-                self._by_wait, self._usual_cut = True, (self.limit, int(self._ceiling))
+            if is_wave:
+                self._by_wave = bool(refusal.wait or refusal.beside)
+                self._usual_cut = (self.limit, int(self._ceiling))
                 self._keep_served(refusal.beside, *self._usual_cut)
-        else:
-            self._begin_round()
-            self._refused = True
 
     def retune(self, max_concurrency: int) -> None:
         """Change the max concurrency.
@@ -189,12 +242,68 @@ class AimdLimit(Limit):
 
     def _complete(self) -> None:
         self._completions += 1
+        self._since_refusal += 1
+        self._still_ended += self._should_have_helped
         if self._completions < max(_LEAST_ROUND, self.limit):
             return
-        clean = not self._refused and not self._spoilt
+        clean = not self._spoilt and (self._chance > 0 or not self._refusals)
+        if self._chance:
+            share = self._refusals / (self._completions + self._refusals)
+            self._chance += (share - self._chance) * _WEIGHT
+            self._chance = self._chance if self._chance >= _NO_CHANCE else 0.0
         if clean and self._peak >= _SATURATED * self.limit:
             self._grow()
         self._begin_round()
+
+    @property
+    def _is_chance(self) -> bool:
+        """True if the refusals of this round are no signal: one, or as many as come by chance."""
+        expected = self._chance * (self._completions + self._refusals)
+        return self._refusals <= 1 + expected + _DEVIATIONS * math.sqrt(expected)
+
+    @property
+    def _should_have_helped(self) -> bool:
+        """True if the limit is one that the server serves, if refusals come from calls in flight."""
+        return 0 < self.limit <= (1 - self._share) * self._origin
+
+    @property
+    def _has_not_helped(self) -> bool:
+        """True if calls, but not most, are still refused at such a limit, with a comparable share."""
+        refused, seen = self._still_refused, self._still_refused + self._still_ended
+        return max(_SIGNAL, _COMPARABLE * self._share * seen) <= refused <= seen / 2
+
+    def _examine_cut(self, *, is_wave: bool) -> None:
+        """Remember the limit before a cut, with its share of refusals, unless a better one is known.
+
+        A wave says nothing about the share: most of its refusals are still to come.
+        """
+        seen = self._before + self._completions + self._refusals
+        share = 1.0 if is_wave else self._refusals / seen
+        if (1 - share) * self.limit > (1 - self._share) * self._origin:
+            self._forget_cut()
+            self._origin, self._share, self._origin_ceiling = self.limit, share, self._ceiling
+        self._chance = 0.0
+
+    def _undo_cut(self) -> None:
+        """Return to the limit before the cut: refusals come by chance."""
+        share = self._still_refused / (self._still_refused + self._still_ended)
+        self._chance = min(0.5, max(share, self._share))
+        self.limit = min(self._origin, self.max_concurrency)
+        self._ceiling = self._origin_ceiling
+        self._trial_after, self._by_wave, self._usual_cut, self._wait = (
+            _TRIAL_AFTER,
+            False,
+            None,
+            0.0,
+        )
+        self.slow_start = True
+        self._clean_rounds = 0
+        self._forget_cut()
+        self._begin_round()
+
+    def _forget_cut(self) -> None:
+        self._origin, self._share, self._origin_ceiling = 0, 1.0, math.inf
+        self._still_refused = self._still_ended = 0
 
     @property
     def _has_paid_for_trial(self) -> bool:
@@ -204,15 +313,15 @@ class AimdLimit(Limit):
         return self._clean_rounds * self._latency >= _PAID_BY * (self._wait + self._latency)
 
     def _begin_round(self) -> None:
-        self._completions = self._peak = 0
-        self._refused = self._spoilt = False
+        self._completions = self._peak = self._refusals = self._before = 0
+        self._spoilt = False
 
     def _grow(self) -> None:
-        if self.slow_start:
-            self.limit = min(2 * self.limit, self.max_concurrency)
+        if self.slow_start and self.limit < self._ceiling:
+            self.limit = int(min(2 * self.limit, self.max_concurrency, self._ceiling))
         elif self.limit > self._ceiling:  # the trial was served
             self._ceiling, self._trial_after = math.inf, _TRIAL_AFTER
-            self.slow_start, self._wait = self._by_wait, 0.0
+            self.slow_start, self._wait = self._by_wave, 0.0
             self.limit = min(self.limit + 1, self.max_concurrency)
         elif self.limit < self._ceiling:
             self.limit = min(self.limit + 1, self.max_concurrency)
@@ -224,7 +333,7 @@ class AimdLimit(Limit):
 
     def _end_trial(self) -> None:
         self.limit = max(1, self.limit - 1)
-        self._trial_after = min(2 * self._trial_after, _LONGEST_TRIAL_AFTER)
+        self._trial_after = min(_LONGER * self._trial_after, _LONGEST_TRIAL_AFTER)
         self._usual_cut = None
         self.epoch += 1
         self._clean_rounds = 0
@@ -234,7 +343,7 @@ class AimdLimit(Limit):
         self._ceiling = max(1, self.limit - 1)
         self._trial_after = _TRIAL_AFTER
         self.limit = max(1, int(_CUT_TO * self.limit))
-        self._by_wait, self._usual_cut, self._wait = False, None, 0.0
+        self._by_wave, self._usual_cut, self._wait = False, None, 0.0
         self.epoch += 1
         self._clean_rounds = 0
         self._begin_round()

@@ -5,6 +5,10 @@ back-off with *full jitter*: the delay is drawn evenly from zero up to a bound t
 (Brooker, "Exponential Backoff And Jitter", AWS architecture blog, 2015). Not a fixed half plus a drawn half:
 the calls would still come in waves, and the sum of all delays would not be less.
 
+A server that fails at random serves the next attempt as well as a later one, so the delay is no longer than
+the lane has seen nothing but failures; only the delay before the first retry is drawn from its whole bound.
+After an outage of t seconds the calls are thus back within t seconds.
+
 If the server names the wait, it is observed in full and the jitter is added to it.
 
 The random number is an argument: the lane draws it.
@@ -58,6 +62,8 @@ class Breaker:
     _refusals: int = attrs.field(init=False, default=0)
     _trouble: float = attrs.field(init=False, default=0.0)
     """Seconds of failures since the last success."""
+    _since: float = attrs.field(init=False, default=0.0)
+    """The instant of the first failure since the last success; meaningless before one."""
     _last_at: float | None = attrs.field(init=False, default=None)
     """The instant of the last reported failure."""
     _rest: float = attrs.field(init=False, default=0.0)
@@ -67,6 +73,10 @@ class Breaker:
     def untroubled(self) -> bool:
         """True if no failure was counted since the provider's last success."""
         return self._refusals == 0 and self._last_at is None
+
+    def failing_for(self, now: float) -> float:
+        """Return the seconds since the first failure after the last success; 0 if there is none."""
+        return 0.0 if self._last_at is None else now - self._since
 
     def succeeded(self) -> None:
         """Count a success: all earlier failures are forgotten."""
@@ -89,7 +99,9 @@ class Breaker:
         Time without attempts is not counted as failure: a lane that is unused, or starts one call in an hour,
         has not waited for its provider. So at most the rest plus a minute is counted.
         """
-        if self._last_at is not None:
+        if self._last_at is None:
+            self._since = now
+        else:
             self._trouble += min(now - self._last_at, self._rest + _A_TRY)
         self._last_at, self._rest = now, rest
         if self._trouble >= self.patience:
@@ -128,7 +140,7 @@ class Backoff:
         20.5
     """
 
-    base: float = attrs.field(default=2.0)
+    base: float = attrs.field(default=0.5)
     """The most seconds before the first retry, ≥ 0 and finite: twice the mean; 0 never waits."""
     cap: float = attrs.field(default=60.0)
     """The most seconds before any retry, ≥ `base` and finite."""
@@ -148,12 +160,14 @@ class Backoff:
             )
             raise PlanError(msg)
 
-    def delay(self, attempt: int, spread: float) -> float:
+    def delay(self, attempt: int, spread: float, failing_for: float = math.inf) -> float:
         """Return the seconds to wait after a failure.
 
         Args:
             attempt: Failures before this one, ≥ 0.
             spread: A random number from 0 (included) to 1 (excluded).
+            failing_for: Seconds for which all calls of the lane have failed, ≥ 0: the bound, if more than
+                `base`.
 
         Returns:
             From 0 to `cap`; with the same `spread` never less than after fewer failures.
@@ -162,7 +176,7 @@ class Backoff:
             bound = min(self.cap, math.ldexp(self.base, attempt))
         except OverflowError:  # more than any float, so more than the cap
             bound = self.cap
-        return spread * bound
+        return spread * min(bound, max(self.base, failing_for))
 
     def after_hint(self, hint: float, spread: float) -> float:
         """Return the seconds to wait after a failure that named a wait.

@@ -151,6 +151,8 @@ class RateHint:
     tokens: Allowance | None = None
 
 
+_BRIEF = 0.01
+"""A named wait of fewer seconds is no outage: it is observed, and nothing more follows from it."""
 _RECOVER_AFTER = 4
 """Generations without a success after which the lane probes, even if no wait was named."""
 _SOON = 4
@@ -388,15 +390,18 @@ class Throttle:
         if retry_after and refusals <= _TELLING:
             # "Retry after 0 s" names an instant but no remedy.
             self._measure_refusal(now, retry_after, begins_wave=begins_wave)
-        self._cut(mark, in_flight - 1, retry_after or 0.0, repeated=refusals > 1)
+        is_long = (retry_after or 0.0) >= _BRIEF
+        self._cut(
+            mark, in_flight - 1, retry_after or 0.0 if is_long else 0.0, repeated=refusals > 1
+        )
         if retry_after:
             self._keep_wait(now, retry_after, why)
             again_at = now + self.backoff.after_hint(retry_after, spread)
         else:
-            doublings = max(refusals, self.congestions) - 1
-            again_at = now + self.busy_backoff.delay(doublings, spread)
-        if retry_after or self.congestions >= _RECOVER_AFTER:
-            self._recover(now, hinted=bool(retry_after))
+            doublings = max(0 if self.limit.refused_by_chance else refusals, self.congestions) - 1
+            again_at = now + self.busy_backoff.delay(max(0, doublings), spread)
+        if is_long or self.congestions >= _RECOVER_AFTER:
+            self._recover(now, hinted=is_long)
         self.breaker.troubled(now, max(again_at, self.blocked_until) - now, why)
         return again_at
 
@@ -406,13 +411,14 @@ class Throttle:
         A wait that the server named applies to the whole lane.
         """
         why, retry_after = str(error), error.retry_after
-        rest = self.backoff.delay(attempt, spread)
+        rest = self.backoff.delay(attempt, spread, self.breaker.failing_for(now))
         if retry_after is not None:
             rest = self.backoff.after_hint(retry_after, spread)
         self.limit.failed()
         if retry_after:
             self._keep_wait(now, retry_after, why)
-            self._recover(now, hinted=True)
+            if retry_after >= _BRIEF:
+                self._recover(now, hinted=True)
         self.breaker.troubled(now, max(now + rest, self.blocked_until) - now, why)
         return now + rest
 

@@ -136,7 +136,7 @@ class LaneSettings:
     """The maximum number of retries after transient failures, ≥ 0."""
     max_retries: Number | None = None
     """The maximum number of retries for any reason, ≥ 0; None bounds refusals by the patience only."""
-    retry_delay: NotNegative = 2
+    retry_delay: NotNegative = 0.5
     """The maximum delay in seconds before the first retry after a transient failure, ≥ 0; it doubles with
     each further retry, and the delay is random below it."""
     lane_patience: Positive = 300

@@ -21,6 +21,8 @@ from trioeval.testing.model_parts import PredictedLane
 from trioeval.testing.scenario import AttemptScript
 
 _RECOVER_AFTER = 4  # refusals in a row after which a lane recovers, hinted or not
+_BRIEF = 0.01  # seconds of a named wait below which the lane does not recover from it
+_NO_CHANCE = 0.01  # share of refusals by chance that is forgotten
 _A_TRY = 60.0  # seconds that a call may take until it fails
 _TELLING = 2  # refusals of one call that are evidence of a rate; later ones may be its own
 _SOON = 4  # calls served after a wait, before which a refusal is evidence of a rate
@@ -67,16 +69,26 @@ class ModelLimit:
     """Completions of the present round."""
     busiest: int = 0
     """The most calls in flight in the present round."""
-    refused: bool = False
-    """True if the present round began with a refusal."""
+    refusals: int = 0
+    """Refusals in the present round."""
+    until_refusals: int = 0
+    """Completions between the refusal that began the present round and the one before, at most one round."""
+    quiet: int = 0
+    """Completions since the last refusal."""
+    chance: float = 0.0
+    """Share of refusals that come whatever the limit is."""
+    examined: tuple[int, float, int | None] | None = None
+    """Limit, share of refusals and ceiling before the cut whose effect is not known yet."""
+    after_cut: list[Literal["refused", "ended"]] = attrs.field(factory=list)
+    """Calls at a limit at which the examined cut should have ended the refusals."""
     clean_rounds: int = 0
     """Clean rounds at the ceiling since the last trial."""
     patience: int = 3
     """Clean rounds before a trial."""
-    named_wait: bool = False
-    """True if the ceiling was learned from refusals that named a wait."""
+    by_wave: bool = False
+    """True if the ceiling was learned from a wave of refusals."""
     wave: tuple[int, int] | None = None
-    """Limit and ceiling after a cut by a named wait if nothing else is in flight, until the next start."""
+    """Limit and ceiling after a cut by a wave if nothing else is in flight, until the next start."""
     trial_cost: float = 0.0
     """Seconds that the server asked to wait when it refused the last trial."""
     latencies: list[float] = attrs.field(factory=list)
@@ -115,28 +127,78 @@ class ModelLimit:
             again: Whether it was refused before.
         """
         if mark < self.cut_at:  # it knows nothing of the last cut
-            if self.wave is not None and wait and not again:
+            if self.wave is not None and not again:
                 self._keep(beside, *self.wave)
-        elif self.in_trial and (wait or not again):
-            self.doubling = False
-            self.limit, self.patience = max(1, self.limit - 1), min(2 * self.patience, 24)
+            return
+        if again and not (self.in_trial and wait):
+            return
+        self.doubling = False
+        if self.refusals == 0 and self.chance == 0:
+            self._begin_round()
+            self.until_refusals = min(self.quiet, self.limit)
+        self.quiet = 0
+        self.refusals += 1
+        if self._is_low_enough:
+            self.after_cut.append("refused")
+        few = self._are_few
+        if self._cut_was_useless:
+            self._undo()
+        elif self.in_trial and not (self.chance and few):
+            self.limit, self.patience = max(1, self.limit - 1), min(8 * self.patience, 24)
             self.trial_cost, self.wave = wait, None
             self._cut(ends)
-        elif again:
-            return
-        elif self.refused or (wait and beside and self.ceiling is None):
+        elif not few or (wait and beside and self.ceiling is None):
+            is_wave = bool(wait) or not self.round
+            self._examine(is_wave=is_wave)
             usual = max(1, int(0.7 * self.limit)), max(1, self.limit - 1)
-            self.doubling, self.named_wait, self.wave = False, bool(wait), None
+            self.by_wave, self.wave = is_wave and bool(wait or beside), None
             self.limit, self.ceiling = usual
             self.patience, self.trial_cost = 3, 0.0
             self._cut(ends)
-            if wait:
+            if is_wave:
                 self.wave = usual
                 self._keep(beside, *usual)
-        else:
-            self.doubling = False
-            self._begin_round()
-            self.refused = True
+
+    @property
+    def _are_few(self) -> bool:
+        """True if the refusals of the round are one, or as many as come by chance."""
+        expected = self.chance * (len(self.round) + self.refusals)
+        return self.refusals <= 1 + expected + 3 * math.sqrt(expected)
+
+    @property
+    def _is_low_enough(self) -> bool:
+        """True if the server serves this limit, provided that the examined cut was right."""
+        if self.examined is None:
+            return False
+        limit, share, _ = self.examined
+        return self.limit <= (1 - share) * limit
+
+    @property
+    def _cut_was_useless(self) -> bool:
+        if self.examined is None:
+            return False
+        refused, calls = self.after_cut.count("refused"), len(self.after_cut)
+        return refused > 1 and 0.1 * self.examined[1] * calls <= refused <= calls / 2
+
+    def _examine(self, *, is_wave: bool) -> None:
+        calls = self.until_refusals + len(self.round) + self.refusals
+        share = 1.0 if is_wave else self.refusals / calls
+        served = 0.0 if self.examined is None else (1 - self.examined[1]) * self.examined[0]
+        if (1 - share) * self.limit > served:
+            self.examined, self.after_cut = (self.limit, share, self.ceiling), []
+        self.chance = 0.0
+
+    def _undo(self) -> None:
+        """Return to the limit before the examined cut."""
+        if self.examined is None:
+            return
+        limit, share, self.ceiling = self.examined
+        now = self.after_cut.count("refused") / len(self.after_cut)
+        self.limit, self.chance = min(limit, self.max_concurrency), min(0.5, max(share, now))
+        self.doubling, self.by_wave, self.wave = True, False, None
+        self.patience, self.trial_cost, self.clean_rounds = 3, 0.0, 0
+        self.examined, self.after_cut = None, []
+        self._begin_round()
 
     def _keep(self, beside: int, limit: int, ceiling: int) -> None:
         """Cut to the number of calls in flight beside a refused call, which the server accepts."""
@@ -149,24 +211,31 @@ class ModelLimit:
         self._begin_round()
 
     def _begin_round(self) -> None:
-        self.round, self.busiest, self.refused = [], 0, False
+        self.round, self.busiest, self.refusals, self.until_refusals = [], 0, 0, 0
 
     def _complete(self, how: Literal["served", "failed"]) -> None:
         self.round.append(how)
+        self.quiet += 1
+        if self._is_low_enough:
+            self.after_cut.append("ended")
         if len(self.round) < max(4, self.limit):
             return
-        clean = not self.refused and "failed" not in self.round
+        clean = not (self.refusals and not self.chance) and "failed" not in self.round
+        if self.chance:
+            share = self.refusals / (len(self.round) + self.refusals)
+            self.chance += (share - self.chance) * 0.2
+            self.chance = 0.0 if self.chance < _NO_CHANCE else self.chance
         if clean and self.busiest >= 0.8 * self.limit:
             self._grow()
         self._begin_round()
 
     def _grow(self) -> None:
         more = self.limit + 1
-        if self.doubling:
-            more = 2 * self.limit
+        if self.doubling and (self.ceiling is None or self.limit < self.ceiling):
+            more = 2 * self.limit if self.ceiling is None else min(2 * self.limit, self.ceiling)
         elif self.in_trial:  # it was served: the memory is dropped
             self.ceiling, self.patience, self.trial_cost = None, 3, 0.0
-            self.doubling = self.named_wait
+            self.doubling = self.by_wave
         elif self.limit == self.ceiling:
             self.clean_rounds += 1
             if self.clean_rounds < self.patience or not self._has_paid:
@@ -288,7 +357,7 @@ class ModelLane:
         """True if a success would change its state."""
         limit = self.limit
         if limit is not None and (
-            limit.limit < limit.max_concurrency or limit.refused or limit.in_trial
+            limit.limit < limit.max_concurrency or limit.refusals or limit.chance or limit.in_trial
         ):
             return True
         unsettled = self.allowance is not None or self.measured_since is not None
@@ -352,23 +421,27 @@ class ModelLane:
             self._measure_refusal(now, wait, begins_wave=begins_wave)
         if self.limit is not None:
             again = refusals > 1
-            self.limit.congested(mark, self.ends, self.in_flight, wait, again=again)
-        doublings = max(refusals, self.congestions) - 1
+            long = 0.0 if wait < _BRIEF else wait
+            self.limit.congested(mark, self.ends, self.in_flight, long, again=again)
+        by_chance = self.limit is not None and self.limit.chance > 0
+        doublings = max(1 if by_chance else refusals, self.congestions) - 1
         rest = _rest(self.spec.busy_backoff, wait or None, doublings, spread)
         self._keep_wait(now, wait)
-        if wait or self.congestions >= _RECOVER_AFTER:
-            self._recover(now, named=bool(wait))
+        if wait >= _BRIEF or self.congestions >= _RECOVER_AFTER:
+            self._recover(now, named=wait >= _BRIEF)
         self._trouble(now, rest)
         return rest
 
     def failed(self, now: float, attempt: AttemptScript, mishaps: int, spread: float) -> float:
         """Count a transient failure of a call that has failed before; return the seconds that it rests."""
-        rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread)
+        failing_for = now - self.troubles[0][0] if self.troubles else 0.0
+        rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread, failing_for)
         if self.limit is not None:
             self.limit.failed()
         if attempt.retry_after:
             self._keep_wait(now, attempt.retry_after)
-            self._recover(now, named=True)
+            if attempt.retry_after >= _BRIEF:
+                self._recover(now, named=True)
         self._trouble(now, rest)
         return rest
 
@@ -488,10 +561,17 @@ class ModelLane:
             self.faster_after = self.measured_served + more
 
 
-def _rest(backoff: Backoff, hint: float | None, exponent: int, spread: float) -> float:
+def _rest(
+    backoff: Backoff,
+    hint: float | None,
+    exponent: int,
+    spread: float,
+    failing_for: float = math.inf,
+) -> float:
     if hint is not None:
         return hint + spread * min(1.0, hint / 5)
-    return spread * min(backoff.cap, backoff.base * 2.0**exponent)
+    longest = max(backoff.base, failing_for)
+    return spread * min(backoff.cap, backoff.base * 2.0**exponent, longest)
 
 
 def _due_at(starts: list[float], costs: list[float]) -> float:
