@@ -389,7 +389,7 @@ def fact_texts(
             page = _checked_page(connection, (key, last), source)
         for key, status, outcome, body in page:
             try:
-                text = read_text(body)
+                text = read_record(body)
             except ValueError as error:
                 raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
             yield key, status, outcome, text
