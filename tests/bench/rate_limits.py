@@ -217,7 +217,7 @@ def measure_failures(width: int = 5) -> None:
 def measure_failing_servers(runs: int = 7) -> None:
     """Measure servers that fail at random or are full, on the virtual clock: the median of several seeds."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "property"))
-    from server_shapes import Server, run_on  # noqa: PLC0415 - a module of the tests
+    from server_shapes import Server, run_on
 
     cases: list[tuple[str, dict[str, Any], float, int, int, int]] = [
         ("10 % of replies 500", {"failed_share": 0.1}, 0.05, 20, 200, 1),
