@@ -214,8 +214,38 @@ def measure_failures(width: int = 5) -> None:
     )
 
 
+def measure_failing_servers(runs: int = 7) -> None:
+    """Measure servers that fail at random or are full, on the virtual clock: the median of several seeds."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "property"))
+    from server_shapes import Server, run_on
+
+    cases: list[tuple[str, dict[str, Any], float, int, int, int]] = [
+        ("10 % of replies 500", {"failed_share": 0.1}, 0.05, 20, 200, 1),
+        ("8 in flight, no hints", {"cap": 8}, 0.2, 32, 200, 1),
+        ("10 % bare 429", {"refused_share": 0.1}, 0.2, 32, 600, 1),
+        (
+            "10 % 429 that ask for 1 ms, 10 % 500",
+            {"refused_share": 0.1, "refused_wait": 0.001, "failed_share": 0.1},
+            0.05,
+            32,
+            1000,
+            3,
+        ),
+    ]
+    for what, shape, latency, width, jobs, cells in cases:
+        ideal = Server(latency, **shape).ideal(jobs * cells, width)
+        seen = [
+            run_on(Server(latency, **shape, seed=seed), LaneSpec("lane", width), jobs, cells=cells)
+            for seed in range(runs)
+        ]
+        took = statistics.median(run.seconds for run in seen)
+        refused = statistics.median(run.refusals for run in seen)
+        print(f"{what}: {took / ideal:.2f} × ideal ({took:.2f} s), {refused:g} × 429", flush=True)
+
+
 def main() -> None:
     """Print the figures."""
+    measure_failing_servers()
     measure_rate("declared", LaneSpec("lane", 20, rpm=1200, burst=19), "all")
     measure_rate("known from headers", LaneSpec("lane", 8), "limits")
     for width in (4, 8, 20):
