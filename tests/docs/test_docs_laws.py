@@ -8,8 +8,8 @@ from snippets import DOCS, ROOT
 
 from trioeval.testing import LAWS
 
-HOLDING = {*LAWS, "EAGER", "ISOLATION", "RESUME", "COMPLETE", "ONCE"}
-"""EAGER and ISOLATION need own traces, RESUME needs runs of suites, the last two need runs of datasets."""
+HOLDING = {*LAWS, "EAGER", "ISOLATION", "RECOVERY", "RESUME", "COMPLETE", "ONCE"}
+"""EAGER, ISOLATION and RECOVERY need own traces, RESUME runs of suites, the last two runs of datasets."""
 
 DESIGN = (DOCS / "design.md").read_text()
 

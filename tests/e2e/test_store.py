@@ -54,7 +54,7 @@ def test_the_folder_of_runs_is_ignored_by_version_control(folder: Path) -> None:
     """No other file remains beside the databases."""
     assert (folder / ".trioeval" / ".gitignore").read_text() == "*\n"
     names = {path.name for path in (folder / ".trioeval").iterdir()}
-    assert {".gitignore", "cache.db", "results.db"} <= names
+    assert {".gitignore", "results.db"} <= names
     assert not {name for name in names if name.endswith(("-wal", "-shm"))}
 
 

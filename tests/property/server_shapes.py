@@ -33,7 +33,7 @@ class Server:
     """Requests per second of its token bucket; others are refused at once."""
     burst: int = 1
     names_wait: bool = True
-    """Whether a refusal of the token bucket names the wait."""
+    """True if a refusal of the token bucket names the wait."""
     refused_share: float = 0.0
     """Share of requests that it refuses at random, after `latency`."""
     refused_wait: float | None = None
@@ -123,7 +123,7 @@ def _refusal(wait: float | None) -> CallError:
 
 @attrs.frozen
 class ShapeRun:
-    """What a run on a server took."""
+    """The duration and the requests of a run on a server."""
 
     seconds: float
     done: int

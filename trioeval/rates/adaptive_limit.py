@@ -257,7 +257,7 @@ class AimdLimit(Limit):
 
     @property
     def _is_chance(self) -> bool:
-        """True if the refusals of this round are no signal: one, or as many as come by chance."""
+        """True if the refusals of this round may be random: a single one, or as many as chance explains."""
         expected = self._chance * (self._completions + self._refusals)
         return self._refusals <= 1 + expected + _DEVIATIONS * math.sqrt(expected)
 
@@ -285,7 +285,7 @@ class AimdLimit(Limit):
         self._chance = 0.0
 
     def _undo_cut(self) -> None:
-        """Return to the limit before the cut: refusals come by chance."""
+        """Return to the limit before the cut: refusals are random."""
         share = self._still_refused / (self._still_refused + self._still_ended)
         self._chance = min(0.5, max(share, self._share))
         self.limit = min(self._origin, self.max_concurrency)

@@ -152,7 +152,7 @@ class RateHint:
 
 
 _BRIEF = 0.01
-"""A named wait of fewer seconds is no outage: it is observed, and nothing more follows from it."""
+"""A named wait of fewer seconds does not count as an outage: it is observed, without further effects."""
 _RECOVER_AFTER = 4
 """Generations without a success after which the lane probes, even if no wait was named."""
 _SOON = 4

@@ -161,7 +161,7 @@ class ModelLimit:
 
     @property
     def _are_few(self) -> bool:
-        """True if the refusals of the round are one, or as many as come by chance."""
+        """True if the refusals of the round are a single one, or as many as chance explains."""
         expected = self.chance * (len(self.round) + self.refusals)
         return self.refusals <= 1 + expected + 3 * math.sqrt(expected)
 
