@@ -97,6 +97,16 @@ def test_time_and_randomness_are_arguments(package: str) -> None:
         )
 
 
+def test_no_two_classes_have_the_same_name() -> None:
+    """A class is named after its owner, so that a name in a message or a traceback means one class."""
+    homes: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), set()).add(_name(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_every_public_name_can_be_imported() -> None:
     """The lazy names of the package are those of type checkers."""
     source = (PACKAGE / "__init__.py").read_text()

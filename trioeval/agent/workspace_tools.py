@@ -182,20 +182,22 @@ Post: TypeAlias = Callable[[MessageType, str], Awaitable[None]]
 
 
 @attrs.frozen
-class _Tool:
+class _WorkspaceTool:
     name: str
     description: str
     parameters: Mapping[str, Any]
 
 
-def _tool(name: str, description: str, required: Sequence[str] = (), **given: Any) -> _Tool:
+def _tool(
+    name: str, description: str, required: Sequence[str] = (), **given: Any
+) -> _WorkspaceTool:
     parameters = {
         "type": "object",
         "properties": given,
         "required": list(required),
         "additionalProperties": False,
     }
-    return _Tool(name, description, parameters)
+    return _WorkspaceTool(name, description, parameters)
 
 
 def _text(description: str) -> dict[str, str]:
@@ -283,7 +285,7 @@ class WorkspaceTools:
     """The environment of commands; variables whose names suggest a key are left out."""
 
     @property
-    def _tools(self) -> Sequence[_Tool]:
+    def _tools(self) -> Sequence[_WorkspaceTool]:
         return (*_FILES, *((_COMMAND,) if self.settings.allow_commands else ()), *_LAST)
 
     @property

@@ -56,7 +56,7 @@ _NAMED = (_READY, _BEGUN, _ASIDE)
 
 
 @attrs.frozen(eq=False)
-class _Shape:
+class _GroupShape:
     """The counters that are the same for all groups.
 
     Nodes are the indices of the graph, followed by the stages, so that -1 and -2 find these in sequences.
@@ -74,7 +74,7 @@ class _Shape:
     """By node, the nodes that need it to be complete for the whole group."""
 
     @classmethod
-    def of(cls, graph: ColumnGraph, *, prepares: bool) -> "_Shape":
+    def of(cls, graph: ColumnGraph, *, prepares: bool) -> "_GroupShape":
         """Return the shape of the groups of a graph."""
         size = len(graph.producers)
         scopes = [producer.scope for producer in graph.producers]
@@ -137,7 +137,9 @@ class OpenGroup:
     """The reason why the group cannot finish."""
 
     @classmethod
-    def of(cls, shape: _Shape, number: int, rows: range, waiting: Iterable[int]) -> "OpenGroup":
+    def of(
+        cls, shape: _GroupShape, number: int, rows: range, waiting: Iterable[int]
+    ) -> "OpenGroup":
         """Return a group in which nothing is made.
 
         Args:
@@ -249,7 +251,7 @@ class OpenGroups:
         """Open groups in their order."""
         self.orders: dict[int, JobOrder] = {}
         """By index, the jobs that were reported as ready and have no outcome."""
-        self._shape = _Shape.of(graph, prepares=prepares)
+        self._shape = _GroupShape.of(graph, prepares=prepares)
         self._last = -1
         """The group that was opened last."""
         self._turns: dict[int, deque[int]] = {

@@ -61,13 +61,13 @@ def resolve_references(
     """
     if REFERENCE not in origin.document.text:
         return origin.document.data, [], ()
-    resolver = _Resolver(origin, context)
+    resolver = _ReferenceResolver(origin, context)
     resolved = resolver.resolve(origin, origin.document.data, 0)
     others = [found for found in resolver.files.values() if found is not origin]
     return resolved.data, others, tuple(resolver.mistakes.values())
 
 
-class _Resolver:
+class _ReferenceResolver:
     """Replaces the references of one document."""
 
     def __init__(self, origin: Origin, context: FileContext) -> None:

@@ -293,7 +293,7 @@ class TaskRun:
         return end
 
     async def _run(self, task: OpenTask, lacking: Unsatisfied | None) -> TaskEnd:
-        results = _Results(self, task, lacking)
+        results = _TaskRowsInProgress(self, task, lacking)
         stop = self.stop if lacking is None else _stopped()
         beside: list[Callable[[], Awaitable[None]]] = []
         if task.stop is not None:
@@ -308,7 +308,9 @@ class TaskRun:
             return "incomplete"
         return results.end
 
-    async def _run_plan(self, task: OpenTask, results: "_Results", stop: trio.Event) -> None:
+    async def _run_plan(
+        self, task: OpenTask, results: "_TaskRowsInProgress", stop: trio.Event
+    ) -> None:
         await run_plan(
             task.body.plan(),
             task.body.perform,
@@ -327,7 +329,7 @@ class TaskRun:
     async def _run_plan_beside(
         self,
         task: OpenTask,
-        results: "_Results",
+        results: "_TaskRowsInProgress",
         stop: trio.Event,
         beside: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
@@ -373,7 +375,7 @@ class TaskRun:
 
 
 @attrs.define(eq=False)
-class _Results:
+class _TaskRowsInProgress:
     """The rows of one running task."""
 
     run: TaskRun

@@ -181,7 +181,7 @@ class LanePermits:
         """Return a lease that is available at once, or None; see `Permits`."""
         requirements = requirements_of(self._keys, tokens, money)
         ask = self._leases.take_nowait(f"{self._lane}[{index}]", requirements)
-        return None if ask is None else _Lease(self._leases, ask, self._keys)
+        return None if ask is None else _RequestLease(self._leases, ask, self._keys)
 
     async def take(
         self, index: int, tokens: int, money: float, on_shortage: Callable[[Shortage], None]
@@ -199,11 +199,11 @@ class LanePermits:
         """
         requirements = requirements_of(self._keys, tokens, money)
         ask = await self._leases.take(f"{self._lane}[{index}]", requirements, on_shortage)
-        return _Lease(self._leases, ask, self._keys)
+        return _RequestLease(self._leases, ask, self._keys)
 
 
 @attrs.define(eq=False)
-class _Lease:
+class _RequestLease:
     """A lease, until its request is over."""
 
     _leases: Leases

@@ -85,12 +85,12 @@ class _Batching:
         init=False, factory=lambda: trio.CancelScope(shield=True)
     )
     _nursery: trio.Nursery = attrs.field(init=False)
-    _reserves: "_Collector[LeaseRequest, Decision]" = attrs.field(init=False)
-    _completes: "_Collector[Settlement, None]" = attrs.field(init=False)
+    _reserves: "_BatchCollector[LeaseRequest, Decision]" = attrs.field(init=False)
+    _completes: "_BatchCollector[Settlement, None]" = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._reserves = _Collector(self, self._backend.reserve)
-        self._completes = _Collector(self, self._complete)
+        self._reserves = _BatchCollector(self, self._backend.reserve)
+        self._completes = _BatchCollector(self, self._complete)
 
     async def run(self) -> None:
         # The shield ends: `close` is called however the block is left, and gives it a deadline.
@@ -148,7 +148,7 @@ class _Item(Generic[I, A]):
 
 
 @attrs.define(eq=False)
-class _Collector(Generic[I, A]):
+class _BatchCollector(Generic[I, A]):
     """Batches of one kind."""
 
     _batching: _Batching

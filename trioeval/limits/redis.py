@@ -103,7 +103,7 @@ class _RedisConnection(BaseConnection):
 
 
 @attrs.frozen
-class _Refusal:
+class _ClientRejection:
     """A server's rejection of this client, which does not pass by itself."""
 
     reason: str
@@ -113,13 +113,13 @@ class _Refusal:
 
 
 @attrs.define(eq=False)
-class _Attempt:
+class _ConnectionAttempt:
     """An attempt to connect, which any number of requests may wait for."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     connection: BaseConnection | None = None
     failure: str = "it was cancelled"
-    refusal: _Refusal | None = None
+    refusal: _ClientRejection | None = None
     """Set if the server rejects the credentials or the permissions."""
 
 
@@ -139,9 +139,9 @@ class RedisLink:
     _settings: dict[str, Any]
     _request_timeout: float
     _nursery: trio.Nursery
-    _attempt: _Attempt | None = None
+    _attempt: _ConnectionAttempt | None = None
     """The last attempt for the connection of all requests."""
-    _refusal: _Refusal | None = None
+    _refusal: _ClientRejection | None = None
     """The last rejection of any attempt to connect."""
 
     async def request(self, command: bytes, *arguments: str | bytes | int) -> Any:
@@ -187,14 +187,14 @@ class RedisLink:
             attempt = self._attempt = self._begin()
         return await self._connection_of(attempt)
 
-    def _begin(self) -> _Attempt:
+    def _begin(self) -> _ConnectionAttempt:
         if self._refusal is not None and trio.current_time() < self._refusal.until:
             raise self._refused(self._refusal)
-        attempt = _Attempt()
+        attempt = _ConnectionAttempt()
         self._nursery.start_soon(self._make, attempt)
         return attempt
 
-    async def _connection_of(self, attempt: _Attempt) -> BaseConnection:
+    async def _connection_of(self, attempt: _ConnectionAttempt) -> BaseConnection:
         await attempt.over.wait()
         if attempt.connection is None:
             if attempt.refusal is not None:
@@ -202,7 +202,7 @@ class RedisLink:
             raise self._unavailable(attempt.failure)
         return attempt.connection
 
-    async def _make(self, attempt: _Attempt) -> None:
+    async def _make(self, attempt: _ConnectionAttempt) -> None:
         try:
             with trio.fail_after(self._request_timeout):
                 stream = await self._open()
@@ -232,7 +232,7 @@ class RedisLink:
     def _unavailable(self, reason: str) -> LimitError:
         return unavailable(f"{self}: {reason}")
 
-    def _refused(self, refusal: _Refusal) -> LimitError:
+    def _refused(self, refusal: _ClientRejection) -> LimitError:
         message = f"{self} rejects this client: {refusal.reason.rstrip('.')}; {refusal.hint}"
         return LimitError("invalid_request", message)
 
@@ -241,7 +241,7 @@ class RedisLink:
         return f"Redis at {self._location}" + (f" (user {user!r})" if user else "")
 
 
-def _refusal(error: BaseException) -> _Refusal | None:
+def _refusal(error: BaseException) -> _ClientRejection | None:
     """Return the server's rejection of this client; None for any other failure."""
     cause: BaseException | None = error
     until = trio.current_time() + _REFUSED_FOR
@@ -249,10 +249,10 @@ def _refusal(error: BaseException) -> _Refusal | None:
         match cause:
             case AuthenticationError():
                 hint = "write user and password into its URL: redis://user:password@host"
-                return _Refusal(_reason(error), hint, until)
+                return _ClientRejection(_reason(error), hint, until)
             case AuthorizationError():
                 hint = "its ACL must allow scripts, and the keys and channels of the namespace"
-                return _Refusal(_reason(error), hint, until)
+                return _ClientRejection(_reason(error), hint, until)
         cause = cause.__cause__
     return None
 
@@ -266,7 +266,7 @@ def _reason(error: BaseException) -> str:
     return str(error) or "no answer in time"
 
 
-async def _discard(attempt: _Attempt) -> None:
+async def _discard(attempt: _ConnectionAttempt) -> None:
     await attempt.over.wait()
     if attempt.connection is not None:
         attempt.connection.invalidate("no request waits for it")

@@ -96,7 +96,7 @@ def read_lease_request(data: object, at: str = "$") -> LeaseRequest:
         >>> read_lease_request({"lease_id": "a", "requirements": [{"key": "rpm", "amount": 1}]})
         LeaseRequest(lease_id='a', job_id='', requirements=(Requirement(key='rpm', amount=1),))
     """
-    form = _Form(data, at, needed=("lease_id", "requirements"), others=("job_id",))
+    form = _RequestForm(data, at, needed=("lease_id", "requirements"), others=("job_id",))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("requirements", ("key", "amount"))
     form.bound("requirements", len(parts), MAX_REQUIREMENTS)
@@ -115,7 +115,7 @@ def read_settlement(data: object, at: str = "$") -> Settlement:
         >>> read_settlement({"lease_id": "a", "actuals": [{"key": "tpm", "actual_amount": 7}]})
         Settlement(lease_id='a', job_id='', actuals=(Actual(key='tpm', amount=7),))
     """
-    form = _Form(data, at, needed=("lease_id",), others=("job_id", "actuals"))
+    form = _RequestForm(data, at, needed=("lease_id",), others=("job_id", "actuals"))
     lease_id, job_id = form.text("lease_id"), form.text("job_id", most=LONGEST_JOB)
     parts = form.items("actuals", ("key", "actual_amount")) if "actuals" in form.fields else []
     form.bound("actuals", len(parts), MAX_REQUIREMENTS)
@@ -130,7 +130,7 @@ def read_batch(data: object, read: Callable[[object, str], T]) -> list[T | Malfo
     Raises:
         MalformedError: The batch is not a list of 1 to 256 items.
     """
-    form = _Form(data, "$", needed=("requests",))
+    form = _RequestForm(data, "$", needed=("requests",))
     items = form.listed("requests")
     form.check()
     if not 1 <= len(items) <= BATCH:
@@ -152,7 +152,7 @@ def read_extended(data: object) -> list[str]:
         MalformedError: It has neither, or both.
     """
     if isinstance(data, dict) and "lease_ids" in data:
-        form = _Form(data, "$", needed=("lease_ids",))
+        form = _RequestForm(data, "$", needed=("lease_ids",))
         items = form.listed("lease_ids")
         form.check()
         texts = [item for item in items if isinstance(item, str) and len(item) <= LONGEST_NAME]
@@ -161,7 +161,7 @@ def read_extended(data: object) -> list[str]:
             message = f"must be a list of {expected}, got {_seen(items)}"
             raise MalformedError([Problem("$.lease_ids", message)])
         return items
-    form = _Form(data, "$", needed=("lease_id",), others=("job_id",))
+    form = _RequestForm(data, "$", needed=("lease_id",), others=("job_id",))
     lease_id = form.text("lease_id")
     form.text("job_id", most=LONGEST_JOB)
     form.check()
@@ -174,7 +174,7 @@ def read_pause(data: object) -> PauseRequest:
     Raises:
         MalformedError: It has another form.
     """
-    form = _Form(data, "$", needed=("key", "seconds"))
+    form = _RequestForm(data, "$", needed=("key", "seconds"))
     key, seconds = form.text("key"), form.number("seconds")
     form.check()
     return PauseRequest(key, seconds)
@@ -290,7 +290,7 @@ def read_decision(data: object) -> Decision:
 # --- fields ---------------------------------------------------------------------------------------
 
 
-class _Form:
+class _RequestForm:
     """An object of a request, whose problems are collected."""
 
     def __init__(
@@ -313,7 +313,7 @@ class _Form:
             if name not in data:
                 self._wrong(f".{name}", "is required")
 
-    def check(self, *parts: "_Form") -> None:
+    def check(self, *parts: "_RequestForm") -> None:
         """Raise if the request, or one of its parts, has problems."""
         problems = [*self.problems, *(one for part in parts for one in part.problems)]
         if problems:
@@ -363,10 +363,10 @@ class _Form:
         self._wrong(f".{name}", f"must be a list, got {_seen(value)}")
         return []
 
-    def items(self, name: str, needed: Sequence[str]) -> list["_Form"]:
+    def items(self, name: str, needed: Sequence[str]) -> list["_RequestForm"]:
         at = f"{self._at}.{name}"
         return [
-            _Form(item, f"{at}[{number}]", needed=needed)
+            _RequestForm(item, f"{at}[{number}]", needed=needed)
             for number, item in enumerate(self.listed(name))
         ]
 

@@ -289,7 +289,7 @@ _Told = dict[str, str | int | float | bool | Sequence[str]]
 
 
 @attrs.define
-class _LaneWait:
+class _LaneWaitSpan:
     why: WaitReason
     lane: str
     at: float
@@ -307,7 +307,7 @@ class _OpenRow:
     is_recalled: bool = False
     waiting: dict[str, tuple[WaitReason, float]] = attrs.field(factory=dict)
     """The present wait of its calls by lane, and its start."""
-    waits: list[_LaneWait] = attrs.field(factory=list)
+    waits: list[_LaneWaitSpan] = attrs.field(factory=list)
 
 
 def _tracer() -> trace.Tracer:
@@ -551,7 +551,7 @@ def _end_wait(row: _OpenRow, lane: str, at: float) -> None:
         return
     why, since = found
     if at > since and len(row.waits) < _MOST_WAITS:
-        row.waits.append(_LaneWait(why, lane, since, at))
+        row.waits.append(_LaneWaitSpan(why, lane, since, at))
 
 
 def _ns(at: float) -> int:

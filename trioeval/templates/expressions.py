@@ -160,7 +160,7 @@ def compile_expression(
         (3, True)
     """
     sandbox = _sandbox(env or {}, filters)
-    return _Expression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).value
+    return _TemplateExpression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).value
 
 
 def compile_condition(
@@ -185,7 +185,7 @@ def compile_condition(
         (True, False)
     """
     sandbox = _sandbox(env or {}, filters)
-    return _Expression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).holds
+    return _TemplateExpression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).holds
 
 
 def compile_template(
@@ -215,7 +215,7 @@ def compile_template(
 
 
 @attrs.frozen
-class _Expression:
+class _TemplateExpression:
     _sandbox: Sandbox
     _template: jinja2.Template
 

@@ -270,13 +270,13 @@ def dump(value: Any, spaces: Any = None) -> str:
         step = " " * int(min(max(spaces, 0), _INDENT_UP_TO))
     else:
         step = spaces[:_INDENT_UP_TO] if isinstance(spaces, str) else ""
-    writer = _Writer(step)
+    writer = _JsonWriter(step)
     writer.write(value, "\n", 0)
     return "".join(writer.pieces)
 
 
 @attrs.define
-class _Writer:
+class _JsonWriter:
     """Writes JSON; stops if it becomes too long or is nested too deeply."""
 
     step: str

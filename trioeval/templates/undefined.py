@@ -15,7 +15,7 @@ class UnknownVariableError(UndefinedError):
     """An undefined variable is used; the message is its name."""
 
 
-class _Named(jinja2.ChainableUndefined):
+class _NamedUndefined(jinja2.ChainableUndefined):
     """An undefined value that knows its owner and suggests a similar name."""
 
     __slots__ = ()
@@ -47,13 +47,13 @@ class _Named(jinja2.ChainableUndefined):
         return f"{quote(name)} is not defined in {quote(owner)}{hint}"
 
 
-class Lenient(_Named):
+class Lenient(_NamedUndefined):
     """Prints nothing, has undefined members, and is false."""
 
     __slots__ = ()
 
 
-class Strict(_Named):
+class Strict(_NamedUndefined):
     """Is false and unequal to everything, has undefined members, and refuses any other use."""
 
     __slots__ = ()

@@ -32,7 +32,7 @@ class PermitServer:
 
     def permits(self, lane: str) -> Permits:
         """Return the permits for the calls of one lane."""
-        return _LanePermits(self, lane)
+        return _ModelLanePermits(self, lane)
 
     def left_over(self) -> str:
         """Return a description of what is not over; empty is correct."""
@@ -104,7 +104,7 @@ class PermitServer:
         lent = GrantedPermit(index, lane, tokens, trio.current_time(), next(self._ticks))
         self.lent.append(lent)
         self._open += 1
-        return _Permit(partial(self._end, lent))
+        return _ModelPermit(partial(self._end, lent))
 
     def _end(self, lent: GrantedPermit, used: int | None) -> None:
         now = trio.current_time()
@@ -121,7 +121,7 @@ class PermitServer:
 
 
 @attrs.frozen
-class _LanePermits:
+class _ModelLanePermits:
     _keeper: PermitServer
     _lane: str
 
@@ -139,7 +139,7 @@ class _LanePermits:
 
 
 @attrs.frozen
-class _Permit:
+class _ModelPermit:
     _end: Callable[[int | None], None]
 
     def settle(self, tokens: int, money: float) -> None:  # noqa: ARG002

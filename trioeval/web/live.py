@@ -206,7 +206,7 @@ def _ignore(_index: int | None, _task: str | None) -> None:
 
 
 @attrs.define(eq=False)
-class _Watcher:
+class _ConnectedWatcher:
     """A connected watcher."""
 
     stream: trio.SocketStream
@@ -260,14 +260,14 @@ class _LiveServer:
                 return
             self._watchers += 1
             try:
-                watcher = _Watcher(stream, self.rows.count)
+                watcher = _ConnectedWatcher(stream, self.rows.count)
                 async with trio.open_nursery() as nursery:
                     for work in (self._send_update, self._hear):
                         nursery.start_soon(_until_over, work, watcher, nursery.cancel_scope)
             finally:
                 self._watchers -= 1
 
-    async def _send_update(self, watcher: _Watcher) -> None:
+    async def _send_update(self, watcher: _ConnectedWatcher) -> None:
         """Send the state of the run to a watcher repeatedly, and once more at the end."""
         hello = {"type": "hello", "version": VERSION, "run": self.steering.run_id}
         await watcher.send(to_line(hello))
@@ -278,7 +278,7 @@ class _LiveServer:
             with trio.move_on_at(self._state_until):
                 await self._over.wait()
 
-    async def _hear(self, watcher: _Watcher) -> None:
+    async def _hear(self, watcher: _ConnectedWatcher) -> None:
         """Execute the commands of a watcher, one after another."""
         lines = LineReader(watcher.stream, LONGEST_COMMAND)
         try:
@@ -288,7 +288,7 @@ class _LiveServer:
         except NotAMessageError as error:
             await watcher.send(_answer_line(None, str(error)))
 
-    async def _answer(self, watcher: _Watcher, line: bytes) -> None:
+    async def _answer(self, watcher: _ConnectedWatcher, line: bytes) -> None:
         try:
             command = to_message(line)
         except NotAMessageError as error:
@@ -305,7 +305,7 @@ class _LiveServer:
         if scope.cancelled_caught:  # perhaps in the middle of the line
             raise trio.TooSlowError
 
-    def _news(self, watcher: _Watcher, *, fresh: bool) -> list[bytes]:
+    def _news(self, watcher: _ConnectedWatcher, *, fresh: bool) -> list[bytes]:
         """Return the messages that are new for a watcher."""
         now = trio.current_time()
         if fresh or now >= self._state_until:
@@ -320,7 +320,9 @@ class _LiveServer:
 
 
 async def _until_over(
-    work: Callable[[_Watcher], Awaitable[None]], watcher: _Watcher, scope: trio.CancelScope
+    work: Callable[[_ConnectedWatcher], Awaitable[None]],
+    watcher: _ConnectedWatcher,
+    scope: trio.CancelScope,
 ) -> None:
     """Run a task for a watcher, then cancel its other tasks; an internal error does not harm the run."""
     try:

@@ -136,7 +136,7 @@ _ANSWERED_WITHIN = 10.0
 
 
 @attrs.define(eq=False)
-class _Question:
+class _PendingCommand:
     """A command without an answer yet."""
 
     answered: trio.Event = attrs.field(factory=trio.Event)
@@ -158,7 +158,7 @@ class Live:
     _states: int = attrs.field(init=False, default=0)
     """The number of states received."""
     _rows: NewRows = attrs.field(init=False, factory=NewRows)
-    _questions: dict[int, _Question] = attrs.field(init=False, factory=dict)
+    _questions: dict[int, _PendingCommand] = attrs.field(init=False, factory=dict)
     _last_id: int = attrs.field(init=False, default=0)
     _over: bool = attrs.field(init=False, default=False)
     _news: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -198,7 +198,7 @@ class Live:
         """
         self._last_id += 1
         number = self._last_id
-        question = self._questions[number] = _Question()
+        question = self._questions[number] = _PendingCommand()
         with trio.move_on_after(_ANSWERED_WITHIN) as scope:
             try:
                 if not self._over:

@@ -182,7 +182,7 @@ def _fitting(facts: Iterable[Piece], width: int) -> Line:
 
 
 @attrs.frozen
-class _Column:
+class _LaneColumn:
     """A column of the table of lanes."""
 
     heading: str
@@ -192,21 +192,21 @@ class _Column:
     is_number: bool = True
 
 
-_NAMES = _Column(
+_NAMES = _LaneColumn(
     "lane",
     lambda lane: cut_middle(escape_control_characters(lane.name), _NAME) or "–",
     12,
     is_number=False,
 )
-_IN_FLIGHT = _Column("in flight", in_flight, 3)
-_QUEUED = _Column("queued", lambda lane: str(lane.queued), 6)
-_RPM = _Column("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
-_TPM = _Column("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
-_TOKENS = _Column("tokens", lambda lane: compact(lane.tokens), 6)
-_COST = _Column("cost", lambda lane: money(lane.cost), 3)
-_ROWS = _Column("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
-_LEFT = _Column("left", left, 4)
-_WAITING = _Column("waiting", wait_words, 10, is_number=False)
+_IN_FLIGHT = _LaneColumn("in flight", in_flight, 3)
+_QUEUED = _LaneColumn("queued", lambda lane: str(lane.queued), 6)
+_RPM = _LaneColumn("rpm", lambda lane: rate(lane.used_rpm, lane.rpm), 3)
+_TPM = _LaneColumn("tpm", lambda lane: rate(lane.used_tpm, lane.tpm), 3)
+_TOKENS = _LaneColumn("tokens", lambda lane: compact(lane.tokens), 6)
+_COST = _LaneColumn("cost", lambda lane: money(lane.cost), 3)
+_ROWS = _LaneColumn("rows", lambda lane: f"{lane.done}/{lane.rows}" if lane.rows else "", 3)
+_LEFT = _LaneColumn("left", left, 4)
+_WAITING = _LaneColumn("waiting", wait_words, 10, is_number=False)
 _ALL = (_NAMES, _IN_FLIGHT, _QUEUED, _RPM, _TPM, _TOKENS, _COST, _ROWS, _LEFT, _WAITING)
 _GO_FIRST = (_COST, _TOKENS, _TPM, _RPM, _QUEUED, _ROWS, _LEFT, _WAITING, _IN_FLIGHT)
 """The columns that a narrow terminal leaves out, the first one first."""
@@ -230,7 +230,7 @@ def _lanes(lanes: Sequence[LaneState], width: int, height: int) -> Iterator[Line
         yield [(_cut(f"{more}, {flying} in flight", width), "dim")]
 
 
-def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
+def _columns(lanes: Sequence[LaneState]) -> list[_LaneColumn]:
     """Return the columns with any content."""
     applies = {
         _RPM: any(lane.rpm is not None for lane in lanes),
@@ -244,7 +244,7 @@ def _columns(lanes: Sequence[LaneState]) -> list[_Column]:
     return [column for column in _ALL if applies.get(column, True)]
 
 
-def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> Iterator[Line]:
+def _table(lanes: Sequence[LaneState], columns: list[_LaneColumn], width: int) -> Iterator[Line]:
     cells = {column: [column.cell(lane) for lane in lanes] for column in columns}
     full_widths = {
         column: max(map(cell_len, (column.heading, *cells[column]))) for column in columns
@@ -262,7 +262,7 @@ def _table(lanes: Sequence[LaneState], columns: list[_Column], width: int) -> It
         yield [(text, "red" if lane.mood == "closed" else "")]
 
 
-def _field(text: str, width: int, column: _Column, last: _Column) -> str:
+def _field(text: str, width: int, column: _LaneColumn, last: _LaneColumn) -> str:
     found = cut_middle(text, width) if column is _NAMES else _cut(text, width)
     blanks = " " * (width - cell_len(found))
     if column.is_number:
@@ -270,7 +270,7 @@ def _field(text: str, width: int, column: _Column, last: _Column) -> str:
     return found if column is last else found + blanks
 
 
-def _fit(widths: dict[_Column, int], width: int) -> dict[_Column, int]:
+def _fit(widths: dict[_LaneColumn, int], width: int) -> dict[_LaneColumn, int]:
     """Return the widths of the columns that fit `width` cells."""
     kept = dict(widths)
     for going in _GO_FIRST:
@@ -287,11 +287,11 @@ def _fit(widths: dict[_Column, int], width: int) -> dict[_Column, int]:
     return kept
 
 
-def _least(column: _Column, full: int) -> int:
+def _least(column: _LaneColumn, full: int) -> int:
     return min(full, column.least) if column in _SHRINK else full
 
 
-def _gaps(columns: Sequence[object] | dict[_Column, int]) -> int:
+def _gaps(columns: Sequence[object] | dict[_LaneColumn, int]) -> int:
     return len(_GAP) * (len(columns) - 1)
 
 

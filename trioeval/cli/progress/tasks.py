@@ -63,7 +63,7 @@ class TaskProgress:
     began_at: float = 0.0
     """The zero of the times in event lines."""
     _questions: "dict[str | None, _Questions]" = attrs.field(init=False, factory=dict)
-    _datasets: "dict[str | None, _Dataset]" = attrs.field(init=False, factory=dict)
+    _datasets: "dict[str | None, _DatasetLine]" = attrs.field(init=False, factory=dict)
     _agents: "dict[str | None, _Agents]" = attrs.field(init=False, factory=dict)
 
     def expect(self, task: str | None, cases: int) -> None:
@@ -92,7 +92,7 @@ class TaskProgress:
 
     def lines(self) -> Sequence[str]:
         """Return a line for each task with progress, inert."""
-        tasks: Sequence[tuple[str, Mapping[str | None, _Task]]] = (
+        tasks: Sequence[tuple[str, Mapping[str | None, _TaskLine]]] = (
             ("questions", self._questions),
             ("dataset", self._datasets),
             ("agents", self._agents),
@@ -104,11 +104,11 @@ class TaskProgress:
             if (line := task.line()) is not None
         ]
 
-    def _dataset(self, name: str | None) -> "_Dataset":
-        return self._datasets.setdefault(name, _Dataset(self.wanted.get(name)))
+    def _dataset(self, name: str | None) -> "_DatasetLine":
+        return self._datasets.setdefault(name, _DatasetLine(self.wanted.get(name)))
 
 
-class _Task(Protocol):
+class _TaskLine(Protocol):
     def line(self) -> str | None:
         """Return the progress; None if there is nothing to show."""
 
@@ -138,7 +138,7 @@ class _Questions:
 
 
 @attrs.define
-class _Dataset:
+class _DatasetLine:
     wanted: int | None
     written: int = 0
     dropped: int = 0

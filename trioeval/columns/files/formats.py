@@ -169,19 +169,19 @@ def mended(text: str, *, is_json: bool = False) -> str:
 
 
 @attrs.frozen
-class _Kind:
+class _FormatKind:
     change: Callable[[Any], Any]
     """Converts a valid value to its form in files."""
     wanted: str
 
 
-_KINDS: Mapping[ColumnType, _Kind] = {
-    "text": _Kind(_text, "not text"),
-    "int": _Kind(int, "not a whole number of 64 bits"),
-    "float": _Kind(float, "not a finite number"),
-    "bool": _Kind(_bool, "neither true nor false"),
-    "vector": _Kind(_vector, "not a list of finite numbers"),
-    "json": _Kind(_json, "not JSON"),
+_KINDS: Mapping[ColumnType, _FormatKind] = {
+    "text": _FormatKind(_text, "not text"),
+    "int": _FormatKind(int, "not a whole number of 64 bits"),
+    "float": _FormatKind(float, "not a finite number"),
+    "bool": _FormatKind(_bool, "neither true nor false"),
+    "vector": _FormatKind(_vector, "not a list of finite numbers"),
+    "json": _FormatKind(_json, "not JSON"),
 }
 
 

@@ -150,7 +150,7 @@ class _Function:
                 **describe(error),
                 "loading": self._function is None,
                 "spent": spent,
-                "keeps": isinstance(error, _KeptStateError),
+                "keeps": isinstance(error, _StateInThisProcessError),
                 "large": isinstance(error, ResultTooLargeError),
             }
             return json.dumps({"id": request["id"], "error": failure}).encode()
@@ -173,7 +173,7 @@ class _Function:
             after = _module_state(self._file)
             names = sorted(name for name in after if between.get(name) != after[name])
             if names:
-                raise _KeptStateError(", ".join(names))
+                raise _StateInThisProcessError(", ".join(names))
         return value
 
     def _wait_for(self, value: Any) -> Any:
@@ -191,7 +191,7 @@ class ResultTooLargeError(ValueError):
     """A result with more bytes than its caller accepts."""
 
 
-class _KeptStateError(Exception):
+class _StateInThisProcessError(Exception):
     """A function keeps state between calls that this process does not have."""
 
 

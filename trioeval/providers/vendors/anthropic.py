@@ -40,7 +40,7 @@ OUTPUT_FIELDS = ("text", "thinking", "partial_json")
 
 def read_message(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
     """Return the message in a stream, or its error; None if the stream ends too early."""
-    so_far = _Message()
+    so_far = _StreamedMessage()
     for event in events:
         data = load_event(event)
         match text(data, "type"):
@@ -61,7 +61,7 @@ def read_message(events: Iterable[ServerEvent]) -> dict[str, Any] | None:
 
 
 @attrs.define
-class _Message:
+class _StreamedMessage:
     """A message that is still arriving."""
 
     fields: dict[str, Any] = attrs.field(factory=dict)

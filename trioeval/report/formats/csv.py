@@ -104,30 +104,30 @@ def _names(parts: Sequence[Results]) -> list[str]:
 
 
 @attrs.frozen
-class _Cell:
+class _CsvCell:
     """One cell of a row."""
 
     title: str
     text: Callable[[RowRecord], str]
 
 
-def _columns(results: Results) -> Iterator[Sequence[_Cell]]:
+def _columns(results: Results) -> Iterator[Sequence[_CsvCell]]:
     """Return the cells of a row for each provider and prompt."""
     for column, totals in zip(results.columns, results.totals.columns, strict=True):
         name = f"[{column.provider}] {results.prompt_text(column.label)}"
-        metrics = (_Cell(f"Metric: {one}", partial(_metric, one)) for one in totals.metrics)
+        metrics = (_CsvCell(f"Metric: {one}", partial(_metric, one)) for one in totals.metrics)
         is_question, is_agent = totals.questions.total, totals.attempts is not None
         yield (
-            _Cell(name, lambda row: _known(row.output)),
-            _Cell("Status", lambda row: row.status.label),
-            _Cell("Score", _score),
-            _Cell("Named Scores", _named_scores),
+            _CsvCell(name, lambda row: _known(row.output)),
+            _CsvCell("Status", lambda row: row.status.label),
+            _CsvCell("Score", _score),
+            _CsvCell("Named Scores", _named_scores),
             *metrics,
             *(_QUESTION if is_question else ()),
             *(_AGENT if is_agent else ()),
-            _Cell("Grader Reason", lambda row: row.reason or ""),
+            _CsvCell("Grader Reason", lambda row: row.reason or ""),
             *(_GRADING if totals.usage.judges is not None else ()),
-            _Cell("Comment", lambda _: ""),
+            _CsvCell("Comment", lambda _: ""),
         )
 
 
@@ -151,13 +151,15 @@ def _metric(name: str, row: RowRecord) -> str:
 
 
 _QUESTION = (
-    _Cell("Outcome", lambda row: row.question.get("outcome", "")),
-    _Cell("Answer", lambda row: row.question.get("agentAnswer", "")),
+    _CsvCell("Outcome", lambda row: row.question.get("outcome", "")),
+    _CsvCell("Answer", lambda row: row.question.get("agentAnswer", "")),
 )
-_AGENT = (_Cell("Attempts", lambda row: "" if row.agent is None else str(len(row.agent.attempts))),)
+_AGENT = (
+    _CsvCell("Attempts", lambda row: "" if row.agent is None else str(len(row.agent.attempts))),
+)
 _GRADING = (
-    _Cell("Grading Tokens", lambda row: _known(row.judge_tokens)),
-    _Cell("Grading Cost", lambda row: _known(row.grading_cost)),
+    _CsvCell("Grading Tokens", lambda row: _known(row.judge_tokens)),
+    _CsvCell("Grading Cost", lambda row: _known(row.grading_cost)),
 )
 
 

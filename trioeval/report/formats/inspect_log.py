@@ -329,7 +329,7 @@ def write_log(path: Path, column: LogColumn) -> None:
         StoreError: The rows cannot be read.
         OSError: The file cannot be written.
     """
-    sums = _Sums()
+    sums = _SampleSums()
     with (
         tempfile.TemporaryFile() as summaries,
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log,
@@ -372,7 +372,7 @@ class _Scores:
 
 
 @attrs.define
-class _Sums:
+class _SampleSums:
     """The counts and entries of all samples, collected while they are written."""
 
     ids: dict[str, str | int] = attrs.field(factory=dict)
@@ -400,7 +400,7 @@ class _Sums:
             yield {"scorer": name, "reducer": "mean", "samples": means}
 
 
-def _samples(column: LogColumn, sums: _Sums) -> Iterator[InspectSample]:
+def _samples(column: LogColumn, sums: _SampleSums) -> Iterator[InspectSample]:
     """Yield the rows that started. Repeats of a test are epochs of one sample."""
     ids: dict[int, list[str | int]] = {}
     seen: Counter[tuple[int, int]] = Counter()
@@ -432,7 +432,7 @@ def _sample_id(record: RowRecord, taken: Container[str]) -> str | int:
     return next(other for other in others if other not in taken)
 
 
-def _header(column: LogColumn, sums: _Sums) -> Json:
+def _header(column: LogColumn, sums: _SampleSums) -> Json:
     part = column.part
     head, totals = part.head, part.totals.columns[column.prompt_idx]
     head_column = head.columns[column.prompt_idx]
@@ -482,7 +482,7 @@ def _header(column: LogColumn, sums: _Sums) -> Json:
     }
 
 
-def _results(sums: _Sums) -> Iterator[Json]:
+def _results(sums: _SampleSums) -> Iterator[Json]:
     for name, scores in sums.scores.items():
         mean, error = scores.mean_and_error()
         first = "accuracy" if name == VERDICT else "mean"

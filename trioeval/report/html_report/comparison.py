@@ -64,7 +64,7 @@ def compare_chunks(
                 "not_run": None,
             }
         ],
-        "comparison": _Summary(found, sentences),
+        "comparison": _ComparisonSummary(found, sentences),
         "has_charts": False,
         "has_lanes": False,
         "packs": map(Markup, found.packs()),
@@ -148,7 +148,7 @@ def _line(change: RowChange, record: RowRecord, cell: Any) -> list[Any]:
 
 
 @attrs.frozen
-class _Summary:
+class _ComparisonSummary:
     """The summary of both runs for the template, which is rendered after the rows."""
 
     _of: _Compared

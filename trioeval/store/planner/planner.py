@@ -171,7 +171,7 @@ def _ignore(_: str) -> None:
 
 
 @attrs.define(eq=False)
-class _QueuedSubmission:
+class _OwnSubmission:
     """A submission of this program."""
 
     submission: Submission
@@ -203,7 +203,7 @@ class AgentPlanner:
     _wall: Callable[[], float] = attrs.field(repr=False)
     is_gone: bool = attrs.field(init=False, default=True)
     """True if this program has no entries in the queue."""
-    _seats: dict[str, _QueuedSubmission] = attrs.field(init=False, factory=dict, repr=False)
+    _seats: dict[str, _OwnSubmission] = attrs.field(init=False, factory=dict, repr=False)
     _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
     """Entries that have left and are still in the table, with their outcomes."""
     _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
@@ -259,7 +259,7 @@ class AgentPlanner:
             else:
                 await trio.sleep(_LOOK)
         # No checkpoint since the transaction: another program that starts it later finds it here.
-        self._seats.setdefault(named.id, _QueuedSubmission(named)).submission = named
+        self._seats.setdefault(named.id, _OwnSubmission(named)).submission = named
         if entry.state == "running":
             self._report([named.id])
         else:

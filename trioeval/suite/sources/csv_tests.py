@@ -208,7 +208,7 @@ def read_table(
                 context.warn(warning)
             try:
                 tests.append(_test(columns, row, number, structure, context.kinds))
-            except _CellError as error:
+            except _RowMistakesError as error:
                 if len(mistakes) <= MOST_SHOWN:
                     mistakes += table.placed(row, error.found, file)
                 else:  # only counted; finding a position scans all text before it
@@ -263,7 +263,7 @@ def _ragged(row: CsvRow, width: int) -> Mistake:
     return Mistake(f"a row of {cells} under a header of {width}", hint)
 
 
-class _CellError(ValueError):
+class _RowMistakesError(ValueError):
     """The mistakes of a row, each with its cell."""
 
     def __init__(self, *found: tuple[int, Mistake]) -> None:
@@ -284,7 +284,7 @@ def _test(
         _CellError: All of its mistakes.
     """
     if len(row.cells) != len(columns):
-        raise _CellError((0, _ragged(row, len(columns)).below(number)))
+        raise _RowMistakesError((0, _ragged(row, len(columns)).below(number)))
     mistakes: list[tuple[int, Mistake]] = []
     plain = _Plain(kinds)
     for cell, (column, text) in enumerate(zip(columns, row.cells, strict=True)):
@@ -297,7 +297,7 @@ def _test(
     except MistakenError as error:
         mistakes += ((plain.source(mistake.at), mistake) for mistake in error.parts)
     if mistakes:
-        raise _CellError(
+        raise _RowMistakesError(
             *(
                 # Positions are those of cells: paths in the test would mean nothing to the reader.
                 (cell, mistake)
