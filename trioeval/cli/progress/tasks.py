@@ -92,7 +92,7 @@ class TaskProgress:
 
     def lines(self) -> Sequence[str]:
         """Return a line for each task with progress, inert."""
-        tasks: Sequence[tuple[str, Mapping[str | None, _TaskLine]]] = (
+        tasks: Sequence[tuple[str, Mapping[str | None, _ProgressLine]]] = (
             ("questions", self._questions),
             ("dataset", self._datasets),
             ("agents", self._agents),
@@ -108,7 +108,7 @@ class TaskProgress:
         return self._datasets.setdefault(name, _DatasetLine(self.wanted.get(name)))
 
 
-class _TaskLine(Protocol):
+class _ProgressLine(Protocol):
     def line(self) -> str | None:
         """Return the progress; None if there is nothing to show."""
 
