@@ -106,7 +106,7 @@ def test_the_limit_returns_to_the_max_concurrency(
 
 
 def test_a_wave_that_ends_without_calls_in_flight_makes_the_usual_cut() -> None:
-    """AIMD: 4 calls are refused one by one, the first and the last with a wait: the limit becomes 4, 3, 2."""
+    """AIMD: 4 calls are refused one by one, so 3, 2 and 1 are left; then seven tenths of 4 are a limit of 2."""
     waits = (1.25, None, None, 1.25)
     scripts = tuple(
         JobScript("a", (CallScript("a", 0.0, attempts=(refused, AttemptScript(2.0))),))
@@ -118,10 +118,10 @@ def test_a_wave_that_ends_without_calls_in_flight_makes_the_usual_cut() -> None:
     trace = run_scenario(RunScenario((LaneSpec("a", 4),), scripts))
     check_aimd(trace)
     limits = [event.adaptive for event in trace.events if isinstance(event, LimitChanged)]
-    assert limits[:2] == [3, 2]
+    assert limits[:4] == [3, 2, 1, 2]
     claimed = [
         attrs.evolve(event, adaptive=1)
-        if isinstance(event, LimitChanged) and event.at == 1.0
+        if isinstance(event, LimitChanged) and event.at == 0.5
         else event
         for event in trace.events
     ]

@@ -188,8 +188,8 @@ def check_retry_after(trace: RunTrace) -> None:
 def check_aimd(trace: RunTrace) -> None:
     """AIMD: a limit shrinks only by a refusal of a call that started after it last shrank.
 
-    Later refusals of one wave, if they name a wait, cut it once more: to the calls in flight beside them, or
-    to seven tenths of the value before the wave if there are none.
+    Later refusals of one wave cut it further, to the calls in flight beside them, or to seven tenths of the
+    value before the wave if there are none.
     """
     for lane in trace.lanes:
         if lane.adaptive != "aimd" or trace.scenario.retunes:
@@ -211,18 +211,14 @@ def check_aimd(trace: RunTrace) -> None:
                 message = (
                     f"{event}: cut twice for refusals of one epoch, the last time at {shrank_at}"
                 )
-                in_wave = any(
-                    count is not None and event.adaptive == (count or usual) for count in beside
-                )
+                in_wave = any(event.adaptive == (count or usual) for count in beside)
                 require("AIMD", begins_wave or in_wave, message)
                 shrank_at = event.at
             limit = event.adaptive
 
 
-def _served_beside(trace: RunTrace, refused: TraceSpan) -> int | None:
-    """Return the calls in flight on its lane when a call is refused with a wait; None without a wait."""
-    if not requested_wait(refused):
-        return None
+def _served_beside(trace: RunTrace, refused: TraceSpan) -> int:
+    """Return the calls in flight on its lane when a call is refused."""
     return sum(
         other.lane == refused.lane and other.started < refused.last < other.last
         for other in trace.calls
