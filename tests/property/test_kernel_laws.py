@@ -106,7 +106,7 @@ def test_the_limit_returns_to_the_max_concurrency(
 
 
 def test_a_wave_that_ends_without_calls_in_flight_makes_the_usual_cut() -> None:
-    """AIMD: 4 calls are refused one by one, so 3, 2 and 1 are left; then seven tenths of 4 are a limit of 2."""
+    """AIMD: 4 calls are refused one by one, so 3, 2 and 1 are left; then seven tenths of 4 are a limit."""
     waits = (1.25, None, None, 1.25)
     scripts = tuple(
         JobScript("a", (CallScript("a", 0.0, attempts=(refused, AttemptScript(2.0))),))
