@@ -70,7 +70,7 @@ found = {
     "suite": error_of(trio.run, lambda: run(backend="redis", url="redis://127.0.0.1:1")),
     "prompts": len(prompts),
     "limits": error_of(trio.run, opened),
-    "memory": error_of(trio.run, lambda: run(limits=[limit])),
+    "memory": error_of(trio.run, lambda: run(define=[limit])),
     "served": len(prompts),
     "plan": run_command_line(["suite.json", "--plan"]),
     "run": run_command_line(["suite.json"]),

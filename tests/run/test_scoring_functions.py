@@ -70,7 +70,7 @@ def test_a_scoring_function_decides(tmp_path: Path) -> None:
     assert "ValueError: not today" in reason
     assert seen(third)[:2] == ("fail", 0)
     assert "it must return an object with pass (true or false)" in seen(third)[2]
-    assert seen(fourth) == ("pass", 1, "no assertions")
+    assert seen(fourth) == ("not_graded", 1, "no assertions")
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ way every row is written: a reply that was paid for is never lost to an impatien
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -139,11 +139,11 @@ class Execution:
             LimitError: The backend of the shared limits is unreachable; no provider was called.
             UsageError: Metrics cannot be served; no provider was called.
         """
-        async with AsyncExitStack() as sharing:
-            metrics = await self._serve_metrics(sharing)
-            store, cache = await sharing.enter_async_context(
-                open_storage(self.storage, self.stopping.store_failed, self._warn)
-            )
+        async with (
+            self._metrics() as metrics,
+            open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
+            AsyncExitStack() as sharing,
+        ):
             limits = await sharing.enter_async_context(
                 open_suite_limits(self.prepared, warn=self._warn)
             )
@@ -221,16 +221,18 @@ class Execution:
         if self.flags.limits.fail_fast and trouble(result) is not None:
             self.stopping.stop()
 
-    async def _serve_metrics(self, stack: AsyncExitStack) -> RunMetrics | None:
-        """Serve the metrics of the run at the port of `--metrics-port`; return None without it."""
+    @asynccontextmanager
+    async def _metrics(self) -> AsyncGenerator[RunMetrics | None]:
+        """Serve the metrics of the run at the port of `--metrics-port`; yield None without it."""
         if (port := self.flags.output.metrics_port) is None:
-            return None
+            yield None
+            return
         from trioeval.cli.run.observers import serve_metrics
         from trioeval.report.run_metrics import RunMetrics
 
         metrics = RunMetrics(trio.current_time())
-        await stack.enter_async_context(serve_metrics(port, metrics))
-        return metrics
+        async with serve_metrics(port, metrics):
+            yield metrics
 
     async def _open_telemetry(self, stack: AsyncExitStack) -> Telemetry | None:
         """Open the telemetry of `--otel`; return None without it."""
