@@ -139,7 +139,8 @@ def check_added_lane(
         scenario: Without serial jobs, salvage rounds, cap, budget and window, which couple the lanes on
             purpose.
         lane: A lane that the scenario does not have.
-        scripts: Its jobs; they get the first indices.
+        scripts: Its jobs; they get the first indices. If the scenario has `max_live_jobs`, none of them is
+            known to need no lane: such jobs share that bound, whatever lanes others have.
         run: Runs a scenario.
     """
     added = tuple(scripts)
