@@ -152,7 +152,10 @@ def test_interrupted_datasets_have_complete_groups_and_can_continue(
 
     server.hold_after(6)
     process = start(tmp_path, "resume", "--no-cache")
-    server.wait_held(WIDTH)
+    # The first signal may have let calls of open groups end, so that fewer are left.
+    held = min(WIDTH, CALLS - known - 6)
+    assert held > 0
+    server.wait_held(held)
     wait_until(lambda: recorded(tmp_path) == known + 6, process)
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
@@ -165,7 +168,7 @@ def test_interrupted_datasets_have_complete_groups_and_can_continue(
 
     finish(tmp_path, "resume", "--no-cache")
     assert files_of(tmp_path) == wanted
-    assert len(server.prompts) == count_before + CALLS + WIDTH
+    assert len(server.prompts) == count_before + CALLS + held
 
 
 def test_a_deadline_leaves_rows_that_were_not_run(tmp_path: Path, server: HeldServer) -> None:
