@@ -11,6 +11,7 @@ from shutil import which
 from typing import Any, Literal, TypeVar
 
 import attrs
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
@@ -18,6 +19,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 T = TypeVar("T")
+
+_PATIENCE = 40.0  # seconds
 
 _OPTIONS = (
     "--headless=new",
@@ -61,7 +64,30 @@ class Browser:
 
     def text(self, css: str) -> str:
         """Return the visible text of the first such element, "" if it is hidden."""
-        return self.find(css).text
+        return self.wait(lambda: [self.find(css).text], css)[0]
+
+    def texts(self, css: str) -> list[str]:
+        """Return the visible texts of the elements that exist now."""
+        return self.wait(lambda: ([one.text for one in self.all(css)],), css)[0]
+
+    def click(self, css: str) -> None:
+        """Click the first such element, waiting for it if needed."""
+        self.wait(lambda: [self.find(css).click()], css)
+
+    def expect(self, seen: Callable[[], T], expected: T) -> None:
+        """Wait until a value is the expected one: pages react to events a little later.
+
+        Args:
+            seen: It reads the value from the page, and is called repeatedly.
+            expected: The value.
+
+        Raises:
+            AssertionError: The value was another one until the end.
+        """
+        until = time.monotonic() + _PATIENCE
+        while (found := self._now(seen)) != expected and time.monotonic() < until:
+            time.sleep(0.02)
+        assert found == expected, self.errors()
 
     def type(self, css: str, text: str) -> None:
         """Replace the content of a field."""
@@ -77,7 +103,7 @@ class Browser:
         """Return the result of a script, with `values` as its `arguments`."""
         return self.driver.execute_script(script, *values)
 
-    def wait(self, found: Callable[[], T | None], what: str, limit: float = 40) -> T:
+    def wait(self, found: Callable[[], T | None], what: str, limit: float = _PATIENCE) -> T:
         """Wait until a condition is true.
 
         Args:
@@ -89,10 +115,17 @@ class Browser:
             AssertionError: The condition did not become true in time.
         """
         until = time.monotonic() + limit
-        while not (seen := found()):
+        while not (seen := self._now(found)):
             assert time.monotonic() < until, f"never there: {what}\n{self.errors()}"
             time.sleep(0.02)
         return seen
+
+    def _now(self, found: Callable[[], T]) -> T | None:
+        """Return what a function finds; None if an element was replaced while it looked."""
+        try:
+            return found()
+        except StaleElementReferenceException:
+            return None
 
     def prefer(self, scheme: Literal["light", "dark"]) -> None:
         """Emulate a user who prefers light or dark colours."""

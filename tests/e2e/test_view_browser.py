@@ -160,26 +160,22 @@ def open_latest(browser: Browser, name: str) -> None:
     browser.find("#rows")
 
 
-def texts(browser: Browser, selector: str) -> list[str]:
-    return [one.text for one in browser.all(selector)]
-
-
 def inert(browser: Browser) -> bool:
     return bool(browser.js("return window.hostileRan === undefined"))
 
 
 def assert_counts(browser: Browser) -> None:
     """The page of the run counts the row that was not graded apart from passed rows."""
-    figures = dict(zip(texts(browser, ".figures dt"), texts(browser, ".figures dd"), strict=True))
+    figures = dict(zip(browser.texts(".figures dt"), browser.texts(".figures dd"), strict=True))
     counted = [figures[name] for name in ("Passed", "Failed", "Errors", "Not graded", "Pass rate")]
     assert counted == ["38", "1", "0", "1", "97.4 % of 39 graded"]
     bar = browser.find("#live .bar")
     assert bar.get_attribute("aria-label") == "38 passed, 1 failed, 0 errors, 1 not graded"
     assert len(browser.all("#live .bar rect.not_graded")) == 1
-    browser.find("#filter select[name=status] option[value=not_graded]").click()
+    browser.click("#filter select[name=status] option[value=not_graded]")
     browser.wait(lambda: "NOT GRADED" in browser.text("#rows tbody"), "the row without assertions")
     assert browser.text("#total") == "1 row"
-    assert "1.00" not in texts(browser, "#rows tbody td")
+    assert "1.00" not in browser.texts("#rows tbody td")
 
 
 def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Browser) -> None:
@@ -212,9 +208,9 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     assert browser.js("return window.sameAsBefore") == 1
 
     assert_counts(browser)
-    browser.find("#filter select[name=status] option[value=fail]").click()
+    browser.click("#filter select[name=status] option[value=fail]")
     browser.wait(lambda: browser.text("#total") == "1 row", "the failed row")
-    browser.find("#filter select[name=status] option[value='']").click()
+    browser.click("#filter select[name=status] option[value='']")
     browser.type("#filter input[type=search]", "W1")
     browser.wait(lambda: len(browser.all("#rows tbody tr")) == 11, "w1 and w10 to w19")
     browser.driver.refresh()  # the choice is in the address
@@ -222,9 +218,9 @@ def test_a_run_is_watched_to_its_end_and_browsed(machine: Machine, browser: Brow
     assert browser.find("#filter input[type=search]").get_attribute("value") == "W1"
     assert inert(browser)
 
-    browser.find("#rows tbody a").click()
+    browser.click("#rows tbody a")
     browser.wait(lambda: browser.text("#status") == "PASS", "the row")
-    sections = [one.text for one in browser.all("h2")]
+    sections = browser.texts("h2")
     assert sections[:3] == ["Variables", "Prompt", "Reply (ended by stop)"]
     assert {"Verdict", "Calls"} <= {*sections}
     assert HOSTILE.partition(" \u202e")[0] in browser.all("pre")[1].text
@@ -252,7 +248,7 @@ def test_a_run_is_paused_retuned_stopped_and_cancelled_from_its_page(
     browser.wait(lambda: browser.text(".lane h3 .badge") == "ended", "the lane as it was")
     assert not browser.all("#stopping")
     browser.wait(lambda: all_rows(browser) == 480, "all rows, most of them not run")
-    browser.find("#rows .pager a").click()
+    browser.click("#rows .pager a")
     browser.wait(lambda: browser.text("#rows tbody td").strip() == "50", "the second page")
     choose_while_rows_are_reloaded(browser)
     assert inert(browser)
@@ -289,7 +285,7 @@ def choose_while_rows_are_reloaded(browser: Browser) -> None:
         htmx.trigger(document.body, "rows");
         """
     )
-    browser.find("#filter select[name=status] option[value=fail]").click()
+    browser.click("#filter select[name=status] option[value=fail]")
     browser.wait(lambda: browser.text("#total") == "1 row", "the failed row")
     browser.js("htmx.trigger(document.body, 'rows')")
     browser.wait(lambda: browser.js("return window.answered") >= 3, "all answers")
@@ -301,7 +297,7 @@ def steer(browser: Browser, folder: Path) -> None:
     """Every button of a run's page, while it runs."""
     browser.wait(lambda: browser.all(".lane"), "the lane")
 
-    browser.find(".lane details summary").click()
+    browser.click(".lane details summary")
     browser.type(".lane input[name=maxConcurrency]", "2")
     browser.type(".lane input[name=rpm]", "5000")
     browser.press(Keys.ENTER)
@@ -313,7 +309,7 @@ def steer(browser: Browser, folder: Path) -> None:
         browser.find(".lane details").get_attribute("open") is not None
     )  # updates do not close it
 
-    browser.find(".lane form button").click()
+    browser.click(".lane form button")
     browser.wait(
         lambda: "0 in flight, no further starts" in browser.text(".lane .flight"), "a pause"
     )
@@ -326,12 +322,12 @@ def steer(browser: Browser, folder: Path) -> None:
     button.send_keys(Keys.ENTER)
     browser.wait(lambda: browser.text(".lane h3 .badge") == "open", "it goes on")
 
-    browser.find("#stopping button").click()
+    browser.click("#stopping button")
     assert "Stop this run?" in browser.driver.switch_to.alert.text
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#stopping button") == "Cancel", "calls that go on")
     assert browser.text("#state") == "stopping"
     assert standing(folder)["lanes"][1]["inFlight"] > 0  # of the provider that never replies
-    browser.find("#stopping button").click()
+    browser.click("#stopping button")
     browser.driver.switch_to.alert.accept()
     browser.wait(lambda: browser.text("#state") == "interrupted", "the end")

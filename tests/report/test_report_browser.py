@@ -69,10 +69,25 @@ def count(browser: Browser) -> str:
     return browser.text(".count")
 
 
-def wait_for_count(browser: Browser, tests: int) -> None:
-    expected = f"{tests} of {TESTS} tests"
-    expected += "" if tests else ". No test matches these filters."
-    browser.wait(lambda: count(browser) == expected, expected)
+def expect_count(browser: Browser, text: str) -> None:
+    browser.expect(lambda: count(browser), text)
+
+
+def expect_tests(browser: Browser, tests: int) -> None:
+    none = "" if tests else ". No test matches these filters."
+    expect_count(browser, f"{tests} of {TESTS} tests{none}")
+
+
+def open_row(browser: Browser) -> None:
+    """Open the first row of the table, once the table is at rest."""
+    browser.js(LATER)
+    browser.click(".tabulator-row")
+    browser.find("dialog[open]")
+
+
+def close_row(browser: Browser) -> None:
+    browser.press(Keys.ESCAPE)
+    browser.expect(lambda: browser.all("dialog[open]"), [])
 
 
 def choose(browser: Browser, css: str, value: str) -> None:
@@ -88,21 +103,21 @@ def choose(browser: Browser, css: str, value: str) -> None:
 def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
     """Rows are filtered by words, status of a column, provider and measure, and by all together."""
     open_page(browser, pages / "run.html")
-    assert count(browser) == f"{TESTS} tests"
+    expect_count(browser, f"{TESTS} tests")
     browser.press("/")
     browser.press(*"question 123:")
-    assert count(browser) == f"1 of {TESTS} tests"
+    expect_count(browser, f"1 of {TESTS} tests")
     assert "Question 123:" in browser.text(".tabulator-row")
-    browser.find("[type=reset]").click()
-    assert count(browser) == f"{TESTS} tests"
+    browser.click("[type=reset]")
+    expect_count(browser, f"{TESTS} tests")
 
     first, second = records(0), records(1)
     choose(browser, ".tabulator-col[tabulator-field=c0] select", "fail")
     failed = [row for row in first if row["failureReason"] == 1]
-    assert count(browser) == f"{len(failed)} of {TESTS} tests"
+    expect_count(browser, f"{len(failed)} of {TESTS} tests")
     choose(browser, ".tabulator-col[tabulator-field=c1] select", "pass")
     both = [row for row in failed if second[row["testIdx"]]["failureReason"] == 0]
-    assert count(browser) == f"{len(both)} of {TESTS} tests"
+    expect_count(browser, f"{len(both)} of {TESTS} tests")
     choose(browser, "[name=measure]", "metric names it")
     browser.type("[name=limit]", "0.9")
     left = [
@@ -110,17 +125,18 @@ def test_a_page_is_searched_and_filtered(browser: Browser, pages: Path) -> None:
         for row in both
         if max(one["namedScores"]["names it"] for one in (row, second[row["testIdx"]])) >= 0.9
     ]
-    assert count(browser) == f"{len(left)} of {TESTS} tests"
-    browser.find("[type=reset]").click()
+    expect_count(browser, f"{len(left)} of {TESTS} tests")
+    browser.click("[type=reset]")
 
     choose(browser, "[name=column]", "anthropic:haiku-5")
-    headings = [one.text for one in browser.all(".heading .sort") if one.text]
-    assert headings == ["anthropic:haiku-5"]
+    browser.expect(
+        lambda: [text for text in browser.texts(".heading .sort") if text], ["anthropic:haiku-5"]
+    )
     choose(browser, "[name=measure]", "ms")
     choose(browser, "[name=than]", "most")
     browser.type("[name=limit]", "500")
     quick = [row for row in second if row["latencyMs"] <= 500]
-    assert count(browser) == f"{len(quick)} of {TESTS} tests"
+    expect_count(browser, f"{len(quick)} of {TESTS} tests")
 
 
 def test_row_height_and_sort_arrows_are_minimal(browser: Browser, pages: Path) -> None:
@@ -136,24 +152,24 @@ def test_row_height_and_sort_arrows_are_minimal(browser: Browser, pages: Path) -
         " (one) => getComputedStyle(one).visibility).filter((one) => one === 'visible').length"
     )
     assert browser.js(arrows) == 0
-    browser.find(".tabulator-col .sort").click()
-    assert browser.js(arrows) == 1
+    browser.click(".tabulator-col .sort")
+    browser.expect(lambda: browser.js(arrows), 1)
 
 
 def test_only_visible_filters_are_active(browser: Browser, pages: Path) -> None:
     """A cleared filter resets everything, also the status of a hidden column and remembered values."""
     open_page(browser, pages / "run.html")
     choose(browser, ".tabulator-col[tabulator-field=c0] select", "fail")
-    assert count(browser) != f"{TESTS} tests"
+    browser.wait(lambda: count(browser) != f"{TESTS} tests", "fewer rows")
     choose(browser, "[name=column]", "anthropic:haiku-5")
-    assert count(browser) == f"{TESTS} tests"
+    expect_count(browser, f"{TESTS} tests")
     browser.type("[name=limit]", "0.9")
-    assert count(browser) != f"{TESTS} tests"
+    browser.wait(lambda: count(browser) != f"{TESTS} tests", "fewer rows")
     browser.open("about:blank")
     browser.driver.back()
     browser.find("html[data-ready]")
     assert browser.js("return document.querySelector('[name=limit]').value") == ""
-    assert count(browser) == f"{TESTS} tests"
+    expect_count(browser, f"{TESTS} tests")
 
 
 def test_whole_texts_are_searched_on_request(browser: Browser, pages: Path) -> None:
@@ -165,16 +181,16 @@ def test_whole_texts_are_searched_on_request(browser: Browser, pages: Path) -> N
         if row["response"] and len(text := row["response"]["output"]) > 240
     )
     browser.type("[name=search]", word)
-    wait_for_count(browser, 0)
-    browser.find("[name=whole]").click()
-    wait_for_count(browser, 1)
+    expect_tests(browser, 0)
+    browser.click("[name=whole]")
+    expect_tests(browser, 1)
     failed = [row for row in RUN.records(None) if row["failureReason"] == 1]
     for words, tests in (
         ('not equal "the largest', {row["testIdx"] for row in failed}),  # as it is written
         ("pairs", ()),  # the source of a page is not its text
     ):
         browser.type("[name=search]", words)
-        wait_for_count(browser, len(tests))
+        expect_tests(browser, len(tests))
 
 
 def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Path) -> None:
@@ -183,8 +199,8 @@ def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Pat
     failed = next(row["testIdx"] for row in records(0) if row["failureReason"] == 1)
     table = browser.find(TABLE)
     table.send_keys(*[Keys.ARROW_DOWN] * (failed + 1), Keys.ENTER)
-    assert f"Question {failed}:" in browser.find("dialog[open] h2").text
-    blocks = [one.text for one in browser.all(".pane:first-child summary")]
+    assert f"Question {failed}:" in browser.text("dialog[open] h2")
+    blocks = browser.texts(".pane:first-child summary")
     assert blocks == ["output", "reason", "assertions", "variables", "prompt", "waited"]
     output = next(row for row in records(0) if row["testIdx"] == failed)["response"]["output"]
     assert browser.text(".pane:first-child pre") == output
@@ -196,19 +212,20 @@ def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Pat
     expected = "".join(text for tag, text in signs if tag != "INS")
     assert expected == "The largest city is there."
     assert "".join(text for tag, text in signs if tag != "DEL") == output
-    browser.find("dialog .next").click()
+    browser.click("dialog .next")
     browser.wait(lambda: f"Question {failed + 1}:" in browser.text("#sheet-title"), "next row")
     assert browser.text("dialog .place") == f"{failed + 2} of {TESTS}"
     browser.js("const next = document.querySelector('dialog .next'); next.click(); next.click()")
     browser.wait(lambda: f"Question {failed + 3}:" in browser.text("#sheet-title"), "the one after")
-    browser.press(Keys.ESCAPE)
-    assert browser.all("dialog[open]") == []
-    assert browser.js("return document.activeElement === arguments[0]", table)
+    close_row(browser)
+    browser.wait(
+        lambda: browser.js("return document.activeElement === arguments[0]", table), "focus"
+    )
     table.send_keys(Keys.END)
     browser.wait(lambda: f"Question {TESTS - 1}:" in browser.text(".current"), "the last row")
     table.send_keys(Keys.ENTER)
     browser.find("dialog .next[aria-disabled=true]")
-    browser.press(Keys.ESCAPE)
+    close_row(browser)
 
     assert browser.js("return arguments[0].getAttribute('aria-rowcount')", table) == str(TESTS + 1)
     current = "document.getElementById(arguments[0].getAttribute('aria-activedescendant'))"
@@ -221,18 +238,22 @@ def test_a_page_can_be_used_with_the_keyboard_alone(browser: Browser, pages: Pat
     browser.wait(lambda: f"Question {TESTS - 1}:" in browser.text(".current"), "the last on top")
 
 
+def labels(browser: Browser, css: str, number: int) -> list[str]:
+    browser.expect(lambda: len(browser.all(css)), number)
+    return [one.get_attribute("aria-label") or "" for one in browser.all(css)]
+
+
 def test_charts_and_lanes_are_drawn_and_described(browser: Browser, pages: Path) -> None:
     """Charts have names that describe them; arrows change tabs."""
     open_page(browser, pages / "run.html")
     browser.find("#tab-0").send_keys(Keys.ARROW_RIGHT)
-    names = [one.get_attribute("aria-label") or "" for one in browser.all("#charts canvas")]
-    assert len(names) == 4
+    names = labels(browser, "#charts canvas", 4)
     assert names[0].startswith(f"openai:gpt-6-mini one sentence: {TESTS} rows, median ")
     browser.find("#tab-charts").send_keys(Keys.ARROW_RIGHT)
-    names = [one.get_attribute("aria-label") or "" for one in browser.all("#lanes canvas")]
+    names = labels(browser, "#lanes canvas", 2)
     assert [name.partition(":")[0] for name in names] == ["openai", "anthropic"]
     assert "3 refused (429)" in names[0]
-    keys = [one.text for one in browser.all("#lanes figure:first-child .k")]
+    keys = browser.texts("#lanes figure:first-child .k")
     assert keys == ["calls in flight", "limit", "refused (429)", "waited for"]
     drawn = browser.js(
         "const c = document.querySelector('#lanes canvas');"
@@ -251,8 +272,8 @@ def test_charts_and_lanes_are_drawn_and_described(browser: Browser, pages: Path)
 def test_rows_without_latency_are_counted(browser: Browser, pages: Path) -> None:
     """A chart has as many rows as the table above, with equal medians."""
     open_page(browser, pages / "small.html")
-    browser.find("#tab-charts").click()
-    descriptions = [one.text for one in browser.all("#charts figure > p")]
+    browser.click("#tab-charts")
+    descriptions = browser.wait(lambda: browser.texts("#charts figure > p"), "charts")
     assert descriptions[1] == "2 rows, median 0 ms, p95 0 ms, most 0 ms"
     assert descriptions[2] == "1 row, median 5 tokens, p95 5 tokens, most 5 tokens"
 
@@ -290,11 +311,11 @@ def test_a_page_is_light_or_dark(browser: Browser, pages: Path) -> None:
     open_page(browser, pages / "run.html")
     dark = browser.js(ground)
     assert browser.text("#theme") == "Switch to light"
-    browser.find("#theme").click()
+    browser.click("#theme")
     light = browser.js(ground)
     assert browser.text("#theme") == "Switch to dark"
     browser.prefer("light")
-    browser.find("#theme").click()
+    browser.click("#theme")
     assert browser.js(ground) == dark != light
     browser.size(360, 700)
     wider = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -347,20 +368,20 @@ def test_two_runs_are_shown_side_by_side(browser: Browser, pages: Path) -> None:
     open_page(browser, pages / "two.html")
     whole = count(browser)
     choose(browser, "[name=kind]", "worse")
-    assert count(browser).endswith(f"of {whole}")
-    assert {one.text for one in browser.all(".tabulator-row .kind")} == {"WORSE"}
+    browser.wait(lambda: count(browser).endswith(f"of {whole}"), "fewer rows")
+    assert {*browser.texts(".tabulator-row .kind")} == {"WORSE"}
     choose(browser, "[name=column]", "openai:gpt-6-mini | one sentence")
-    browser.find(".tabulator-row").click()
-    assert [one.text for one in browser.all("dialog[open] .pane h3")] == ["Before e0", "After e1"]
+    open_row(browser)
+    assert browser.texts("dialog[open] .pane h3") == ["Before e0", "After e1"]
     assert "p = 0.2" in browser.text("main")
+    close_row(browser)
     choose(browser, "[name=kind]", "changed")
-    browser.press(Keys.ESCAPE)
-    browser.find(".tabulator-row").click()
+    open_row(browser)
     browser.find("dialog[open] .change .diff ins")
+    close_row(browser)
     choose(browser, "[name=kind]", "new")
-    browser.press(Keys.ESCAPE)
-    browser.find(".tabulator-row").click()
-    browser.wait(lambda: len(browser.all("dialog[open] .pane")) == 1, "one answer alone")
+    open_row(browser)
+    assert len(browser.all("dialog[open] .pane")) == 1
     open_page(browser, pages / "same.html")
     assert browser.text(".note") == "No rows."
     assert browser.text(".filters") == ""
