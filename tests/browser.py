@@ -72,7 +72,12 @@ class Browser:
 
     def click(self, css: str) -> None:
         """Click the first such element, waiting for it if needed."""
-        self.wait(lambda: [self.find(css).click()], css)
+
+        def is_clicked() -> bool:
+            self.find(css).click()
+            return True
+
+        self.wait(is_clicked, css)
 
     def expect(self, seen: Callable[[], T], expected: T) -> None:
         """Wait until a value is the expected one: pages react to events a little later.

@@ -19,7 +19,8 @@ from test_serialize import HISTORY, UNTRACED
 
 from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite, run_suite
 from trioeval.evaluation.journal import CallKey, CallRecord
-from trioeval.evaluation.reconcile import Retry, has_ended
+from trioeval.evaluation.reconcile import Retry
+from trioeval.evaluation.status import has_ended
 from trioeval.providers import Usage
 from trioeval.run import PreparedSuite
 from trioeval.run.journal import RunJournal

@@ -87,7 +87,7 @@ def open_row(browser: Browser) -> None:
 
 def close_row(browser: Browser) -> None:
     browser.press(Keys.ESCAPE)
-    browser.expect(lambda: browser.all("dialog[open]"), [])
+    browser.wait(lambda: not browser.all("dialog[open]"), "a closed row")
 
 
 def choose(browser: Browser, css: str, value: str) -> None:

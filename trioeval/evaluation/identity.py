@@ -161,20 +161,12 @@ def number_of_test(variables: Mapping[str, Any], description: str | None) -> int
         >>> number_of_test({"a": 1}, None) == number_of_test({"a": 1.0}, "Row #3")
         True
     """
-    text = _of_test(description, variables)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return _number_of(_of_test(description, variables))
 
 
 def recorded_row_id(record: Mapping[str, Any]) -> str:
     """Return the id of a recorded row, as written by `trioeval.report.row_json` or promptfoo."""
-    provider = _object(record.get("provider"))
-    prompt, test = _object(record.get("prompt")), _object(record.get("testCase"))
-    return row_id(
-        str(provider.get("label") or provider.get("id") or ""),
-        str(prompt.get("label") or ""),
-        _object(record.get("vars")),
-        _known_as(test),
-    )
+    return RecordedIdentities().of(record).row.hex()
 
 
 @attrs.define  # not frozen: every row has one
@@ -199,11 +191,10 @@ class RecordedIdentities:
     Example:
         >>> record = {"provider": {"id": "p"}, "prompt": {"label": "q"}, "vars": {"a": 1}}
         >>> found = RecordedIdentities().of(record)
-        >>> (
-        ...     found.row.hex() == recorded_row_id(record),
-        ...     found.number == number_of_test({"a": 1}, None),
-        ... )
-        (True, True)
+        >>> found.row.hex() == row_id("p", "q", {"a": 1}, None)
+        True
+        >>> found.number == number_of_test({"a": 1}, None)
+        True
     """
 
     _columns: dict[tuple[object, object], tuple[str, str]] = attrs.field(init=False, factory=dict)
@@ -225,8 +216,8 @@ class RecordedIdentities:
         named = test.get("vars") or variables
         by_test = text if named == variables else _of_test(known_as, named)
         return RecordedIdentity(
-            hashlib.sha256(f"{known[1]}{text}".encode()).digest()[:16],
-            int.from_bytes(hashlib.blake2b(by_test.encode(), digest_size=8).digest(), "big"),
+            _digest(f"{known[1]}{text}"),
+            _number_of(by_test),
             known[0],
             variables,
             test,
@@ -450,8 +441,16 @@ def _known_as(test: Mapping[str, Any]) -> Any:
     return test.get("case") or test.get("description")
 
 
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:16]
+
+
 def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return _digest(text).hex()
+
+
+def _number_of(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:

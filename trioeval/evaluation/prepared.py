@@ -73,9 +73,10 @@ class PreparedSuite:
         """Its tasks; a suite without them is one unnamed task."""
         return self.tasks or (PreparedTask(prepared=self),)
 
-    def has_tasks(self, task_type: TaskType) -> bool:
-        """Return whether one of its tasks has a type."""
-        return any(part.prepared.suite.settings.type == task_type for part in self.parts)
+    @property
+    def task_types(self) -> frozenset[TaskType]:
+        """The types of its tasks."""
+        return frozenset(part.prepared.suite.settings.type for part in self.parts)
 
     @property
     def size(self) -> int:

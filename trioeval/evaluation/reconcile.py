@@ -21,7 +21,7 @@ import attrs
 
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities, row_name
-from trioeval.evaluation.status import UNFINISHED_OUTCOMES
+from trioeval.evaluation.status import has_ended
 from trioeval.suite.expand import Expansion
 
 # The rows of a stored run that are run again, and those of them that need new replies.
@@ -95,19 +95,6 @@ def _joined(ranges: list[range]) -> tuple[range, ...]:
         else:
             found.append(part)
     return tuple(found)
-
-
-def has_ended(outcome: str) -> bool:
-    """Return whether a row ran to its end: it is kept until another one that did replaces it.
-
-    Args:
-        outcome: The outcome of its job, as in `Row.outcome`.
-
-    Example:
-        >>> has_ended("failed"), has_ended("not_run")
-        (True, False)
-    """
-    return outcome not in UNFINISHED_OUTCOMES
 
 
 def runs_again(retry: Retry, outcome: str, *, passed: bool | None, index: int) -> bool:

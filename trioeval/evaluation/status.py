@@ -8,6 +8,19 @@ UNFINISHED_OUTCOMES = frozenset({"interrupted", "not_run", "blocked"})
 """Outcomes of jobs that did not run to their end: they say nothing about the provider."""
 
 
+def has_ended(outcome: str) -> bool:
+    """Return whether a row ran to its end: it is kept until another one that did replaces it.
+
+    Args:
+        outcome: The outcome of its job, as in `Row.outcome`.
+
+    Example:
+        >>> has_ended("failed"), has_ended("not_run")
+        (True, False)
+    """
+    return outcome not in UNFINISHED_OUTCOMES
+
+
 class Status(enum.Enum):
     """The status of a row: exactly one of these."""
 

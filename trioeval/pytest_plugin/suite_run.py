@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from trioeval.agent import is_agent
 from trioeval.agent.model import case_of
 from trioeval.errors import StoreError, UsageError
-from trioeval.evaluation.reconcile import has_ended
+from trioeval.evaluation.status import has_ended
 from trioeval.kernel import Lanes
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
 from trioeval.pytest_plugin.loading import CollectedSuite

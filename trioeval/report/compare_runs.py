@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from trioeval.evaluation.reconcile import has_ended
+from trioeval.evaluation.status import has_ended
 from trioeval.report.records import RowRecord
 from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.statistics.estimates import CONFIDENCE, Estimate

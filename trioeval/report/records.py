@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from trioeval.evaluation.status import recorded_status
+from trioeval.evaluation.status import has_ended, recorded_status
 from trioeval.grading import output_text
 from trioeval.report.counts import money
 from trioeval.report.formats.json import compact, shallow
@@ -195,8 +195,6 @@ class RowRecord:
     @property
     def is_ended(self) -> bool:
         """True if its job ended by itself; false if the run was stopped or a dependency failed."""
-        from trioeval.evaluation.reconcile import has_ended
-
         return has_ended(self.outcome)
 
     @property

@@ -169,9 +169,9 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     options = prepared.suite.evaluate_options
     limit_ms = options.max_eval_time_ms
     left = _remaining_rows(prepared)
-    seeds = await _seeds(prepared) if prepared.has_tasks("columns") else None
+    seeds = await _seeds(prepared) if "columns" in prepared.task_types else None
     questions = None
-    if prepared.has_tasks("question_eval"):
+    if "question_eval" in prepared.task_types:
         from trioeval.question_eval.events import QuestionRun
 
         questions = QuestionRun(how.questions)
@@ -192,7 +192,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 datasets=how.datasets,
                 seeds=seeds,
                 agents=await _open_agents(prepared, how, stack)
-                if prepared.has_tasks("agent")
+                if "agent" in prepared.task_types
                 else None,
             )
             tasks = [await open_task(part, stack, terms) for part in prepared.parts]

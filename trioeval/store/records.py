@@ -5,9 +5,9 @@ import json
 import re
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -275,6 +275,8 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
 
 _PAGE = 500  # keys per statement
 
+L = TypeVar("L", bound=tuple[Any, ...])
+
 
 @attrs.frozen
 class RecordSource:
@@ -341,7 +343,6 @@ def record_texts(
     Raises:
         StoreError: A text is damaged, or the database cannot be read.
     """
-    key, last = (part << INDEX_BITS) - 1, (part + 1 << INDEX_BITS) - 1
     chosen = "prompt = ? AND " if prompt_idx is not None else ""
     chosen += "status NOT IN ('pass', 'not_graded') AND " if failed_only else ""
     statement = (
@@ -349,17 +350,17 @@ def record_texts(
         f"ORDER BY key LIMIT {_PAGE}"
     )
     given = () if prompt_idx is None else (prompt_idx,)
-    while True:
+
+    def read(keys: tuple[int, int]) -> list[tuple[int]]:
         try:
-            page = connection.execute(statement, (*given, key, last)).fetchall()
+            return connection.execute(statement, (*given, *keys)).fetchall()
         except sqlite3.Error as error:
             raise store_error(source.path, RUNS, error) from error
-        for (key,) in page:
-            text = read_body(connection, key, source)
-            if text is not None:
-                yield key & (1 << INDEX_BITS) - 1, text
-        if len(page) < _PAGE:
-            return
+
+    for (key,) in _in_pages(part, read):
+        text = read_body(connection, key, source)
+        if text is not None:
+            yield key & (1 << INDEX_BITS) - 1, text
 
 
 def fact_texts(
@@ -375,31 +376,46 @@ def fact_texts(
     Raises:
         StoreError: A text is damaged, or the database cannot be read.
     """
-    key, last = (part << INDEX_BITS) - 1, (part + 1 << INDEX_BITS) - 1
-    statement = (
-        "SELECT key, status, outcome, body FROM result JOIN record USING (key) "
-        "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?"
-    )
-    while True:
+
+    def read(keys: tuple[int, int]) -> list[tuple[int, str, str, str | bytes]]:
         try:
-            page = connection.execute(statement, (key, last, _PAGE)).fetchall()
+            return connection.execute(
+                "SELECT key, status, outcome, body FROM result JOIN record USING (key) "
+                "WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
+                (*keys, _PAGE),
+            ).fetchall()
         except sqlite3.Error as error:
             if not _is_of_text(error):
                 raise store_error(source.path, RUNS, error) from error
-            page = _checked_page(connection, (key, last), source)
-        for key, status, outcome, body in page:
-            try:
-                text = read_record(body)
-            except ValueError as error:
-                raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
-            yield key, status, outcome, text
+            return _checked_page(connection, keys, source)
+
+    for key, status, outcome, body in _in_pages(part, read):
+        try:
+            text = read_record(body)
+        except ValueError as error:
+            raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
+        yield key, status, outcome, text
+
+
+def _in_pages(part: int, read: Callable[[tuple[int, int]], list[L]]) -> Iterator[L]:
+    """Yield the lines of a part, which begin with their keys, one statement for many of them.
+
+    Args:
+        part: Its number.
+        read: Returns the first `_PAGE` lines behind a key, and up to another one.
+    """
+    key, last = (part << INDEX_BITS) - 1, (part + 1 << INDEX_BITS) - 1
+    while True:
+        page = read((key, last))
+        yield from page
         if len(page) < _PAGE:
             return
+        key = page[-1][0]
 
 
 def _checked_page(
     connection: sqlite3.Connection, keys: tuple[int, int], source: RecordSource
-) -> list[tuple[int, str, str, str]]:
+) -> list[tuple[int, str, str, str | bytes]]:
     """Return a page row by row, so that a damaged text is reported with its row."""
     lines = connection.execute(
         "SELECT key, status, outcome FROM result WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",

@@ -5,13 +5,8 @@ import sqlite3
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from trioeval.evaluation.reconcile import (
-    Reconciled,
-    Retry,
-    has_ended,
-    needs_new_replies,
-    runs_again,
-)
+from trioeval.evaluation.reconcile import Reconciled, Retry, needs_new_replies, runs_again
+from trioeval.evaluation.status import has_ended
 from trioeval.report.stored import RunStart
 from trioeval.run import Status
 from trioeval.store.records import is_unreadable

@@ -16,6 +16,7 @@ import trio
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
+from trioeval.evaluation.status import has_ended
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers.secrets import hide_in
 from trioeval.report.formats.json import compact
@@ -235,8 +236,6 @@ class StoredRun(RunJournal):
         A row that did not finish never replaces one that did: the earlier one counts, and is still to be run
         again.
         """
-        from trioeval.evaluation.reconcile import has_ended
-
         place = (row.task, row.index)
         work: PendingWrite = RowWrite(self._place, row.task, row.index, row)
         if not has_ended(row.outcome):

@@ -20,8 +20,9 @@ from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.result import DatasetResult, DroppedRow
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.reconcile import Retry, has_ended, needs_new_replies, runs_again
+from trioeval.evaluation.reconcile import Retry, needs_new_replies, runs_again
 from trioeval.evaluation.row import Row, RowsNotRun
+from trioeval.evaluation.status import has_ended
 from trioeval.providers import Reply
 from trioeval.report.row import row_json
 

@@ -138,7 +138,7 @@ class RunViews:
 
     @tasks.default
     def _make_tasks(self) -> TaskProgress | None:
-        if all(part.prepared.suite.settings.type == "prompt_eval" for part in self.prepared.parts):
+        if self.prepared.task_types <= {"prompt_eval"}:
             return None
         from trioeval.cli.progress.tasks import TaskProgress
 

@@ -37,7 +37,7 @@ async def agent_terms(
     Raises:
         StoreError: The queue in the database cannot be used.
     """
-    if not prepared.has_tasks("agent"):
+    if "agent" not in prepared.task_types:
         return None
     from trioeval.agent.open import AgentOptions
     from trioeval.store.planner.planner import open_planner
@@ -60,7 +60,7 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     Raises:
         UsageError: A workspace contains the folder of agents.
     """
-    if database is None or not prepared.has_tasks("agent"):
+    if database is None or "agent" not in prepared.task_types:
         return
     from trioeval.agent.cases import WorkspaceTemplates
     from trioeval.agent.model import case_of

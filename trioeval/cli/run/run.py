@@ -108,7 +108,7 @@ def run_loaded(
         say(f"warning: {warning}")
     _warn_of_cut_recordings(prepared)
     _check_recorded(prepared, flags.what)
-    if prepared.has_tasks("columns"):
+    if "columns" in prepared.task_types:
         from trioeval.columns.open import check_folders, read_seeds
 
         prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
