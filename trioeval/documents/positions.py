@@ -17,6 +17,8 @@ from trioeval.grading import quote
 
 DEEPEST = 200
 """The maximum depth of nested lists and objects in a document."""
+GROWTH = 100
+"""The maximum ratio of values after the expansion of aliases and references to values written in the text."""
 SHOWN_STEPS = 4
 """The maximum number of steps shown of the path to a value nested too deeply."""
 _NOTHING: Mapping[str | int, "Spot"] = MappingProxyType({})

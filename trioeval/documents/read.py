@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import yaml
 
 from trioeval.documents.mistakes import Mistake, MistakenError, Place
 from trioeval.documents.plain import check_plain, is_too_deep
 from trioeval.documents.positions import LineIndex, SpotTree
-from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
 from trioeval.grading import quote
 from trioeval.text import read_integer
 
@@ -207,6 +205,10 @@ def json_fault(error: json.JSONDecodeError) -> tuple[str, int]:
 
 
 def _read_yaml(text: str) -> Document:
+    import yaml
+
+    from trioeval.documents.yaml import mark_place, read_yaml, yaml_spots
+
     try:
         found = read_yaml(text)
     except yaml.reader.ReaderError as error:

@@ -19,9 +19,8 @@ from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.merge import Origin
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath, show_path
-from trioeval.documents.positions import DEEPEST, SHOWN_STEPS, too_deep
+from trioeval.documents.positions import DEEPEST, GROWTH, SHOWN_STEPS, too_deep
 from trioeval.documents.read import Document, read_document
-from trioeval.documents.yaml import GROWTH
 from trioeval.grading import quote
 
 REFERENCE = "$ref"

@@ -17,7 +17,7 @@ import attrs
 import yaml
 
 from trioeval.documents.mistakes import Mistake, MistakenError, Place
-from trioeval.documents.positions import DEEPEST, Spot, SpotTree
+from trioeval.documents.positions import DEEPEST, GROWTH, Spot, SpotTree
 from trioeval.text import read_integer
 
 # The positions of all values in a YAML text, and the checks for what a suite must not contain.
@@ -29,8 +29,6 @@ from trioeval.text import read_integer
 
 
 MERGE_KEY = "<<"
-GROWTH = 100
-"""The maximum ratio of values after alias expansion to values written in the text."""
 _PARSER_LIMIT = "maximum nesting depth"
 
 
