@@ -39,7 +39,7 @@ DRAIN_SECONDS = 1.0
 """Seconds for reading the rest of a program's output after all of its processes have ended."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AttemptLog:
     """A file to which the output of a program is appended; obtained from `open_log` only.
 
@@ -51,8 +51,8 @@ class AttemptLog:
     """Bytes that the file had before."""
     limit: int
     """Maximum number of stored bytes, ≥ 1."""
-    _descriptor: int = attrs.field(repr=False)
-    tail: OutputTail = attrs.field(repr=False, factory=OutputTail)
+    _descriptor: int
+    tail: OutputTail = attrs.field(factory=OutputTail)
     """The end of the output, stored or not."""
     kept: int = attrs.field(init=False, default=0)
     """Number of stored bytes of the output."""
@@ -60,16 +60,16 @@ class AttemptLog:
     """True if the output exceeded the limit."""
     fault: str | None = attrs.field(init=False, default=None)
     """The reason why the file could not be written."""
-    pipe: trio.lowlevel.FdStream = attrs.field(init=False, repr=False)
+    pipe: trio.lowlevel.FdStream = attrs.field(init=False)
     """The pipe that `pump` reads."""
     _taken: int = attrs.field(init=False, default=0)
-    _more: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    _more: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set, and replaced, after each read."""
     _at_end: bool = attrs.field(init=False, default=False)
     """True if no more output can arrive; the stream is closed, or about to be."""
-    _over: trio.Event = attrs.field(init=False, repr=False, factory=trio.Event)
+    _over: trio.Event = attrs.field(init=False, factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(
-        init=False, repr=False, factory=lambda: trio.CancelScope(shield=True)
+        init=False, factory=lambda: trio.CancelScope(shield=True)
     )
     """Shielded, because the output during the program's end matters most. `bound` ends it."""
 
@@ -288,7 +288,7 @@ def with_row_outcome(reply: Reply, outcome: str) -> Reply:
 _RUN_ID = "runId"
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class RecordedAttempts(Attempts):
     """The attempts of one case of a task, as recorded in the journal of the run."""
 

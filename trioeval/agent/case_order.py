@@ -35,11 +35,11 @@ from trioeval.suite.dependencies import Dependent, Tracker, Unsatisfied, Waiting
 R = TypeVar("R")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StartPosition:
     """The position of one case. Created by `StartOrder.join`."""
 
-    _line: "OrderedDict[StartPosition, None]" = attrs.field(repr=False)
+    _line: "OrderedDict[StartPosition, None]"
     """Positions that are not released yet, in the order of arrival."""
     _left: trio.Event = attrs.field(init=False, factory=trio.Event)
 
@@ -55,7 +55,7 @@ class StartPosition:
         self._left.set()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StartOrder:
     """Cases that get ready at the same time, and continue one after another."""
 
@@ -88,7 +88,7 @@ class OrderedSlots:
 _SHOWN_CASES = 5  # case names in a message
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DependencyGate:
     """Decides when the cases of one column may start; used for one plan. Created by `dependency_gates`."""
 
@@ -229,7 +229,7 @@ class DependencyGate:
             self.warn(f"case {name}{self.label} is blocked forever: {self.tracker.why(chain)}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _DependencyWait:
     """A waiting case."""
 

@@ -45,7 +45,7 @@ from trioeval.nurseries import open_plain_nursery
 # Children of agents that are functions: they live as long as their case, over its restarts.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Child:
     """A run that another run has started."""
 
@@ -262,7 +262,7 @@ def _check(cases: Sequence[AgentCase]) -> None:
         raise UsageError("; ".join(wrong))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _RunningCase:
     """A running case."""
 

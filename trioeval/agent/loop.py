@@ -91,7 +91,7 @@ _TRACE = 4000
 """Maximum length of the recorded traceback of an agent."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AttemptTurn:
     """The turn of one attempt; `run` is called once."""
 
@@ -250,7 +250,7 @@ async def run_until_done(agent: Agent, config: LoopConfig) -> LoopEnd:
     return await _CaseLoop(agent, config).run()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _CaseLoop:
     _agent: Agent
     _config: LoopConfig

@@ -53,7 +53,7 @@ _LARGEST = 128 * 1024 * 1024
 """Maximum bytes that are read of an earlier execution's file; later calls are made again."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ToolLog:
     """The tool results of one attempt. Creating an instance blocks on the file.
 
@@ -61,11 +61,11 @@ class ToolLog:
     """
 
     file: Path
-    _earlier: list[dict[str, Any]] = attrs.field(init=False, repr=False)
+    _earlier: list[dict[str, Any]] = attrs.field(init=False)
     """Results of an earlier execution, in order; cleared when the conversation differs."""
-    _lines: list[str] = attrs.field(init=False, factory=list, repr=False)
+    _lines: list[str] = attrs.field(init=False, factory=list)
     """Results of this execution that are not written yet."""
-    _is_own: bool = attrs.field(init=False, default=False, repr=False)
+    _is_own: bool = attrs.field(init=False, default=False)
     """True if the file contains exactly the results known to this execution."""
 
     @_earlier.default
@@ -197,7 +197,7 @@ class ModelAgent:
         )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ModelAttempt:
     """A running attempt."""
 

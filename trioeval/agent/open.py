@@ -69,7 +69,7 @@ _HURRY_SECONDS = 60.0  # seconds for which no message waits after one could not 
 _WARN_EVERY = 60.0  # seconds
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class RunBuses:
     """The buses of a run: their settings, and the number of lost messages."""
 
@@ -78,10 +78,10 @@ class RunBuses:
     stop: trio.Event
     """Set when the run is to end."""
     warn: Callable[[str], None]
-    rng: Callable[[], float] = attrs.field(repr=False)
+    rng: Callable[[], float]
     """Returns random numbers from 0 to 1."""
     settings: BusSettings = attrs.field(factory=BusSettings)
-    stats: BusStats = attrs.field(factory=BusStats, repr=False)
+    stats: BusStats = attrs.field(factory=BusStats)
     """The cost of writing to all of them."""
     lost: int = attrs.field(init=False, default=0)
     """Number of messages that could not be written."""
@@ -96,7 +96,7 @@ class RunBuses:
             self.warn(f"messages of agents cannot be written ({self.lost} so far): {error}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class HurriedBus:
     """Limits the wait for a bus that another process keeps locked, such as a stopped agent."""
 
@@ -136,7 +136,7 @@ class HurriedBus:
         scope.deadline = min(scope.deadline, trio.current_time() + _AT_ONCE)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CasePoster(HurriedBus):
     """Posts messages on the bus of a case, in its name.
 
@@ -174,18 +174,16 @@ _FROM = "fact_of"
 """The key of `meta` that identifies a forwarded fact."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SharedFacts:
     """Forwards facts of cases to the bus of their run, without duplicates."""
 
     _bus: Bus
     _patience: HurriedBus
-    _known: set[str] = attrs.field(init=False, factory=set, repr=False)
+    _known: set[str] = attrs.field(init=False, factory=set)
     """Identifiers of the facts on the bus, up to a cursor."""
     _cursor: int = attrs.field(init=False, default=0)
-    _thread: trio.CapacityLimiter = attrs.field(
-        init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
-    )
+    _thread: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(1))
     """One thread at a time reads the bus."""
 
     async def forward(self, case: Path) -> int:

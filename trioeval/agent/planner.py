@@ -108,7 +108,7 @@ class Planner(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class PlannerTurn:
     """A submission for the duration of a block. Created by `planner_turn`."""
 

@@ -119,7 +119,7 @@ class ProcessTree:
         self.stderr.bound()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProcessFamily(ChildFamily):
     """The programs that the attempts of a case have started; obtained from `open_family` only."""
 

@@ -151,7 +151,7 @@ def _markers_positive(_marker: object, field: "attrs.Attribute[float]", seconds:
         raise AgentError(msg)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FileMarker:
     """A file that marks a task as done, with any content; agents in any language can create it.
 
@@ -246,11 +246,11 @@ class Relative(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ChildFamily:
     """The living relatives that the attempts of a case have started."""
 
-    nursery: trio.Nursery = attrs.field(repr=False)
+    nursery: trio.Nursery
     """The nursery in which they run."""
     longest: float = math.inf
     """Maximum seconds for ending all of them."""
@@ -304,7 +304,7 @@ _QUIET = 60.0
 """Minimum seconds between two log messages about a failing bus."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CountingPoster:
     """Posts messages, and counts failed ones."""
 
@@ -364,7 +364,7 @@ def new_run_id(utc: datetime, owner: str, sequence: int) -> str:
     return f"{moment:%Y%m%d-%H%M%S}{moment.microsecond // 100:04d}-{owner}-{sequence:06d}"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunIds:
     """Creates the run ids of one owner: each sorts after all before it, also when the clock is set back.
 
@@ -394,7 +394,7 @@ def own_run_ids() -> RunIds:
     return RunIds(secrets.token_hex(4), lambda: datetime.now(UTC))
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Attempts:
     """The attempts of one case, over all executions of its run."""
 

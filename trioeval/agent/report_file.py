@@ -27,7 +27,7 @@ from trioeval.usage import Usage
 # Invalid reports of attempts: reported once, at the end of the run.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class InvalidReports:
     """The invalid reports of a run."""
 

@@ -70,7 +70,7 @@ class LaneSlots:
         return await self.calls(self.lane, send, tokens=1, money=_LEAST, ahead=self.ahead)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SlotSession:
     """The slots of one function that may wait; it runs one function at a time."""
 
@@ -210,7 +210,7 @@ SOCKET_VARIABLE = "TRIOEVAL_AGENT_SOCKET"
 _LONGEST = 65536  # maximum bytes of a line
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ChildRun:
     """A child run, from its submission to its end."""
 
@@ -223,7 +223,7 @@ class _ChildRun:
     over: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ChildRuns:
     """The child runs of one case, over all its attempts; also the slots of its loop.
 
@@ -231,7 +231,7 @@ class ChildRuns:
     """
 
     _slots: Slots
-    _nursery: trio.Nursery = attrs.field(repr=False)
+    _nursery: trio.Nursery
     _notify: Callable[[type[AgentEvent]], None]
     """Called when an attempt waits for its slot to continue, and when it has it."""
     run_id: str = attrs.field(init=False, default="")
@@ -336,7 +336,7 @@ class ChildRuns:
         return nullcontext()  # an earlier attempt, which has ended
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ChildConnection:
     """Lines of JSON."""
 

@@ -86,7 +86,7 @@ R = TypeVar("R")
 _CANCELLED = "cancelled while queued (trioeval agent cancel)"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AgentAnswerer:
     """Works on the rows of one task, each case in its own folder; used for one run."""
 
@@ -233,7 +233,7 @@ class AgentAnswerer:
             gate.over(self.names.names[index], done=done, cut=cut)
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class _TaskCase:
     """A running case, from its submission to the planner to its end."""
 

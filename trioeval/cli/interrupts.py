@@ -36,7 +36,7 @@ _SOON = 0.01
 """Seconds until a swallowed exception is raised again."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Interrupts:
     """The signals that were received. An object that is not installed receives none."""
 

@@ -55,7 +55,7 @@ def stuck(graph: ColumnGraph, group: int, needed: Sequence[MakeJob]) -> str:
     return f"group {group} waits for jobs that will never end: {shown}{more}; please report this"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProducerCosts:
     """The costs of the columns of one producer, as in `ColumnProfile`."""
 
@@ -78,7 +78,7 @@ class ProducerCosts:
             self.cost = (self.cost or 0.0) + tally.cost
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DatasetCounts:
     """The counts and costs of one dataset."""
 

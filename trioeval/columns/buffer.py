@@ -95,7 +95,7 @@ class TransientFailureWarning:
 # to wait for the others when a job of an older group becomes ready.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _GroupTags:
     virtual_time: float = 0.0
     finish_tags: defaultdict[int, float] = attrs.field(factory=lambda: defaultdict(float))
@@ -139,7 +139,7 @@ class FairQueue:
         self._groups.pop(group, None)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _BufferedRow:
     values: dict[str, Any] = attrs.field(factory=dict)
     bytes: int = 0

@@ -35,7 +35,7 @@ from trioeval.text import counted
 T = TypeVar("T")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MemoryOutput:
     """The rows of a preview; it has the same members as `FolderOutput`."""
 
@@ -186,7 +186,7 @@ _AFTER_GENERATION = "after_generation"
 _STRIDE = 500  # rows that are checked between two checkpoints
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class GroupStages:
     """The bodies of the jobs that prepare and finish groups."""
 

@@ -103,7 +103,7 @@ class _GroupShape:
         return cls(size + 2, prepares, needs, tuple(missing), same, whole)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OpenGroup:
     """One open group: the states of its jobs, and its records and counts."""
 

@@ -69,7 +69,7 @@ from trioeval.usage import Usage
 _STRIDE = 500  # rows that are copied or checked between two checkpoints
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ColumnJobs:
     """The bodies of the jobs that make columns."""
 

@@ -21,12 +21,12 @@ from trioeval.grading import quote
 # The sources of a document that was put together from several files.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Origin:
     """The file that a value was read from, and the parts that references put into it from elsewhere."""
 
     file: Path
-    document: Document = attrs.field(repr=False)
+    document: Document
     path: DocumentPath = ()
     """The path of the value in that file."""
     grafts: dict[DocumentPath, "Origin | None"] = attrs.field(factory=dict)
@@ -122,7 +122,7 @@ def top_key(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Combined:
     """Several documents as one; files are added one after another."""
 

@@ -81,7 +81,7 @@ class Mistakes(list[Mistake]):
             raise MistakenError(*self)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _MistakeCollector:
     gathered: Mistakes
     steps: DocumentPath

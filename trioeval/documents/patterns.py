@@ -67,7 +67,7 @@ def files_matching(directory: Path, pattern: str, *, most: int = MOST_ENTRIES) -
                 yield Path(path)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _GlobWalk:
     """The entries that one pattern has been compared with."""
 

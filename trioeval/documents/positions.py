@@ -62,7 +62,7 @@ class Spot:
         return spot.key if key and spot.key else spot.place
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _OpenCollection:
     """A list or an object that has not ended."""
 
@@ -75,7 +75,7 @@ class _OpenCollection:
     key: Place | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SpotTree:
     """Builds the tree of positions of one document from its parts, in order."""
 

@@ -95,7 +95,7 @@ def toml_spots(text: str) -> SpotTree:
     return SpotTree(root=_Scanner(text).scan().spot())
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _TomlEntry:
     """A value that may get further members, in the same place or further down in the text."""
 

@@ -90,7 +90,7 @@ def _report_own_limit(text: str, error: yaml.MarkedYAMLError) -> None:
             yaml_spots(text[: error.problem_mark.index])
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Anchors:
     """The positions of the values that aliases refer to."""
 

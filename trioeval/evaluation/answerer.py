@@ -101,7 +101,7 @@ class Answerer(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProviderAnswerer:
     """Calls the provider of each row once."""
 

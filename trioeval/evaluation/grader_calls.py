@@ -111,7 +111,7 @@ async def gather_in_order(questions: Sequence[Callable[[], Awaitable[Any]]]) -> 
 # replies are served from here.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JudgeRequest:
     """One request to a judge."""
 
@@ -132,7 +132,7 @@ class JudgeRequest:
     """True if the last call failed."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class EmbeddingRequest:
     """An embedding that is requested or known."""
 
@@ -146,7 +146,7 @@ class EmbeddingRequest:
     spending: Spending = attrs.field(factory=Spending)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JudgeRequests:
     """The requests of one assertion."""
 
@@ -244,7 +244,7 @@ class OpenGraders:
             return None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RowGraders:
     """The judges of one row."""
 
@@ -414,7 +414,7 @@ class _UsageCounter:
         self.row.spending.add(spent)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AssertionGrader:
     """The judges of one assertion of one row; see `trioeval.grading.services.Grader`."""
 

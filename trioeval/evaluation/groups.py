@@ -152,7 +152,7 @@ def _groups(span: StepSpan) -> int:
     return (span.stop - span.start) // span.width if span.compared else 0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class GroupReadiness(Readiness):
     """Lets a comparison start after all steps of its group, and steps when another readiness allows it."""
 

@@ -50,7 +50,7 @@ class HookedRow:
     verdict: Verdict | None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Hooks:
     """The extensions of one task of a run.
 
@@ -69,7 +69,7 @@ class Hooks:
     scripts: Scripts
     converter: cattrs.Converter
     warn: Callable[[str], None]
-    _results: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
+    _results: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict)
     """By the index of the row."""
 
     @property

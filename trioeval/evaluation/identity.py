@@ -184,7 +184,7 @@ class RecordedIdentity:
     """The test, as JSON."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RecordedIdentities:
     """Computes the identities of many recorded rows quickly: common parts are computed once.
 
@@ -278,7 +278,7 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
     return _hashed(canonical(parts if sources is None else _with_sources(parts, sources)))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Identities:
     """Computes the identities of many rows quickly: common parts are computed once.
 

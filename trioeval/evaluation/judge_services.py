@@ -238,16 +238,16 @@ async def open_webhooks(
         yield Webhooks(_limit(environ.get("WEBHOOK_TIMEOUT", "")), tls, hosts, stack)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Webhooks:
     """A client for webhooks; obtained from `open_webhooks` only."""
 
     _limit: float
     _tls: TlsSettings | None
     _hosts: frozenset[str] | None
-    _stack: AsyncExitStack = attrs.field(repr=False)
-    _opening: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
-    _client: HttpClient | None = attrs.field(init=False, default=None, repr=False)
+    _stack: AsyncExitStack
+    _opening: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _client: HttpClient | None = attrs.field(init=False, default=None)
 
     async def post(self, url: str, data: Any) -> Any:
         """Send JSON to a server and return the JSON of its reply. Always a checkpoint.

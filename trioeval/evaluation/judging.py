@@ -103,7 +103,7 @@ class JudgingContext:
     """True if the first failed assertion decides."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Judging:
     """The judging of one row's assertions."""
 

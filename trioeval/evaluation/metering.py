@@ -47,7 +47,7 @@ class _Shares:
     reply: LearntShare = attrs.field(factory=LearntShare)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CallMeter:
     """Estimates the usage of a run's calls, and learns from their replies.
 

@@ -95,7 +95,7 @@ class ReplyCache(Protocol):
 _log = logging.getLogger("trioeval.run")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ProviderCall:
     """One call of one row to a provider, before it is made."""
 

@@ -230,7 +230,7 @@ class Reconciled:
         return ((stored, index) for index, stored in self.begun.items() if stored != index)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _UnmatchedRows:
     """Unmatched rows of one side, by their keys, in their order."""
 
@@ -314,7 +314,7 @@ def reconcile(
     )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Matching:
     """Matches stored rows with the rows of the suite."""
 

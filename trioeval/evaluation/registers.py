@@ -57,7 +57,7 @@ def serial_rank(step: Step) -> Rank:
     return not step.test.options.run_serially, step.index
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Entries:
     """The values of one register or conversation, in the order of the serial run."""
 
@@ -78,7 +78,7 @@ class _Entries:
         return bisect.bisect_left(self.ranks, at)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Registers:
     """Registers that are visible together."""
 
@@ -116,7 +116,7 @@ class _Registers:
                 del self.recent[name]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SharedData:
     """The registers and conversations of one run.
 
@@ -209,7 +209,7 @@ class CellAccess:
     writes: frozenset[Cell] = frozenset()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SerialReadiness(Readiness):
     """Lets every step wait for the one before it."""
 
@@ -246,7 +246,7 @@ class SerialReadiness(Readiness):
         return (self._last,)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _CellState:
     """The ended writers of a cell."""
 
@@ -260,7 +260,7 @@ class _CellState:
     """Pairs of the number of writers that a reader waits for, and the reader; both ascend."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CellReadiness(Readiness):
     """Lets a step wait for the earlier writers of the cells that it reads."""
 

@@ -249,7 +249,7 @@ class _RemainingJobs(LazySequence[Job[Any]]):
         return attrs.evolve(self.whole[self.left[index]], index=index)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ResumedReadiness(Readiness):
     """The readiness of the whole plan, in which kept jobs have succeeded."""
 

@@ -21,7 +21,7 @@ from trioeval.suite.model import ProviderEntry
 _MANY = 4096  # about the number of rows in flight at a time
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RowIds:
     """The ids of the rows of one task. Those of rows in flight are computed only once."""
 
@@ -182,7 +182,7 @@ class Row:
 # Rows of a task as input of later tasks: as seeds, tests or questions.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TaskRows:
     """The rows of one task that other tasks use.
 
@@ -192,8 +192,8 @@ class TaskRows:
 
     is_complete: bool = False
     """True if the task has ended and nothing of it is missing."""
-    _by_index: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict, repr=False)
-    _whole: Sequence[Mapping[str, Any]] | None = attrs.field(init=False, default=None, repr=False)
+    _by_index: dict[int, Mapping[str, Any]] = attrs.field(init=False, factory=dict)
+    _whole: Sequence[Mapping[str, Any]] | None = attrs.field(init=False, default=None)
 
     def add(self, row: Row) -> None:
         """Add an ended row."""

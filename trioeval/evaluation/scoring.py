@@ -26,7 +26,7 @@ from trioeval.usage import Usage
 # The spending so far: on judges, and on failed calls.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Spending:
     """The sum of what was spent so far."""
 

@@ -164,22 +164,20 @@ async def open_scripts(
         yield Scripts(context, min(max(workers, 1), MOST_WORKERS), memory_mb, stack, is_configured)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Scripts:
     """Runs the suite's code; obtained from `open_scripts` only."""
 
     _context: FileContext
     _workers: int
     _memory_mb: int
-    _stack: AsyncExitStack = attrs.field(repr=False)
+    _stack: AsyncExitStack
     _is_configured: bool
     """True if the environment sets the number of processes of each function."""
-    _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict, repr=False)
-    _engine: Workers | None = attrs.field(init=False, default=None, repr=False)
-    _queries: Workers | None = attrs.field(init=False, default=None, repr=False)
-    _modules: dict[tuple[Path, str | None], Script] = attrs.field(
-        init=False, factory=dict, repr=False
-    )
+    _pools: dict[tuple[Path, str, int], Workers] = attrs.field(init=False, factory=dict)
+    _engine: Workers | None = attrs.field(init=False, default=None)
+    _queries: Workers | None = attrs.field(init=False, default=None)
+    _modules: dict[tuple[Path, str | None], Script] = attrs.field(init=False, factory=dict)
 
     def workers_of(self, requested: int | None) -> int:
         """Return the number of processes of a function: `requested`, the environment's, or one per CPU."""

@@ -28,7 +28,7 @@ _CODE = re.compile(
 _PREFIX = re.compile(r"\A(?:file://|python:|replay:)")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CodeFiles:
     """The digests of code files, by the references to them; each file is read once.
 

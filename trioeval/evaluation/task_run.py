@@ -82,7 +82,7 @@ class TaskObserver(Protocol):
         ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DurableRowReports:
     """The recorded rows of one task whose end has not been reported to its watch."""
 
@@ -226,7 +226,7 @@ class OpenTask:
     """Returns the row of each of its jobs."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TaskRun:
     """The state that all tasks of one run share."""
 
@@ -374,7 +374,7 @@ class TaskRun:
         )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _TaskRowsInProgress:
     """The rows of one running task."""
 

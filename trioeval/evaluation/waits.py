@@ -19,7 +19,7 @@ NO_WAITS: Mapping[str, float] = MappingProxyType({})
 """The waits of a row that did not wait."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Waited:
     """The waits of one job, or of the next one of a lane."""
 
@@ -49,7 +49,7 @@ class _Waited:
             self.end(lane, at)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WaitTimes:
     """Observes one plan, and stores the waits of its unfinished jobs.
 

@@ -74,7 +74,7 @@ def read_yaml(text: str, allowance: ParseAllowance | None = None) -> Any:
     return builder.root[0] if builder.root else None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _OpenFlow:
     """A collection that has not ended yet."""
 

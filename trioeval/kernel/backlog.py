@@ -35,7 +35,7 @@ _COMPACT_AT = 4096  # consumed entries at which a queue is compacted
 _MOST_MOVED = 64  # jobs that have left their lanes and are not started
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Queue:
     """The jobs of one lane that may start: a first-in, first-out queue and a heap."""
 

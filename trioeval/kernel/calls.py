@@ -153,7 +153,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CallContext:
     """The part of a run's state that the calls of all its jobs share."""
 
@@ -180,7 +180,7 @@ class CallContext:
         """Note that a call found the budget exhausted."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Calls(Generic[P]):
     """The handle with which a job's body calls providers; one for each job, invalid after its end.
 

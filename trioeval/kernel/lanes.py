@@ -21,7 +21,7 @@ from trioeval.kernel.wait_queue import Cap
 # Law: SERIAL.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Gate:
     """The serial gate of one `Lanes`; jobs of every run on those lanes pass through it."""
 

@@ -167,7 +167,7 @@ def _check_cycles(plan: Plan[P]) -> None:
         raise PlanError(msg) from None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OnePerKey:
     """The jobs that share a key: in index order, one at a time, while others run freely.
 

@@ -70,7 +70,7 @@ class _Salvage:
     """The number of times it was set aside."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunState(CallContext, Generic[P, V]):
     """The state of one run."""
 

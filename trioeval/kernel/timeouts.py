@@ -29,7 +29,7 @@ _ROUND = 1.0
 """Seconds after which a job is no longer short. Only timeouts of more than two rounds gain anything."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Timeouts:
     """The deadlines of all jobs of a run."""
 

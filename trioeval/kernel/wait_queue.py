@@ -42,7 +42,7 @@ from trioeval.kernel.reservations import CallRequest, Permits
 from trioeval.rates import Breaker, Follower
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Cap:
     """The slots of all lanes together; created by `Lanes`.
 
@@ -113,7 +113,7 @@ Obstacle: TypeAlias = tuple[WaitReason, float]
 _HELD = (-1, 0, 0)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Waiter:
     """A call, or a next job, in the queue."""
 
@@ -127,7 +127,7 @@ def _rank(waiter: Waiter) -> tuple[int, int, int]:
     return waiter.rank
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WaitQueue:
     """The waiters of one lane."""
 

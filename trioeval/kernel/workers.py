@@ -125,7 +125,7 @@ def _cut_off(running: RunState[P, V], calls: Calls[P]) -> Interrupted:
     return Interrupted(*calls.course(now), running.cut(now, started=not calls.withdrawn))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SerialJobs(JobSource[P], Generic[P, V]):
     """The serial jobs of one run, which run alone over all lanes, one after another in index order.
 
@@ -199,7 +199,7 @@ class SerialJobs(JobSource[P], Generic[P, V]):
             return None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LaneWorkers(JobSource[P], Generic[P, V]):
     """The workers of one run on one lane, or on none, and the source of their jobs."""
 

@@ -202,7 +202,7 @@ class LanePermits:
         return _RequestLease(self._leases, ask, self._keys)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _RequestLease:
     """A lease, until its request is over."""
 

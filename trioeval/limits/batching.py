@@ -69,7 +69,7 @@ async def open_batching(
             batching.close()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Batching:
     """A `Backend` whose reserves and completes go through collectors.
 
@@ -138,7 +138,7 @@ class _Batching:
         return [None] * len(settlements)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Item(Generic[I, A]):
     value: I
     answer: A | LimitError = attrs.field(
@@ -147,7 +147,7 @@ class _Item(Generic[I, A]):
     answered: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _BatchCollector(Generic[I, A]):
     """Batches of one kind."""
 

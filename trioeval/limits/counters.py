@@ -22,7 +22,7 @@ HINT = 0.05
 LONGEST_HINT = 2.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LeaseShare:
     """The amount of one limit that a lease has taken."""
 
@@ -36,7 +36,7 @@ class LeaseShare:
     """False once its window has passed or its hold has ended."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Counter(ABC):
     """The usage of one limit, as far as all kinds have it in common."""
 
@@ -190,7 +190,7 @@ def until(instant: float, now: float) -> float:
 # scope of this process has no timeout: the scope returns it.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ConcurrencyCounter(Counter):
     """A concurrency limit: the number of leases that have one of its holds."""
 
@@ -269,7 +269,7 @@ class ConcurrencyCounter(Counter):
 # it is settled.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BudgetCounter(Counter):
     """A budget: settled and outstanding amounts since its last reset."""
 
@@ -350,7 +350,7 @@ class BudgetCounter(Counter):
 # at once, and they stay in the order of their expiry. So only the first share must be checked for expiry.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WindowCounter(Counter):
     """A rolling limit: the sum of what was taken within the last window."""
 

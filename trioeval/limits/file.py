@@ -183,7 +183,7 @@ def _take_over(ledger: LimitLedger, known: Sequence[LimitState], now: float) -> 
             ledger.define(limit, now)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _FileLimits:
     """A `Backend` in memory, its file, and its journal."""
 

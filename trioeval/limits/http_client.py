@@ -95,14 +95,14 @@ def _shown(url: str) -> str:
     return f"{before.partition('//')[0]}//…@{after}" if at else url
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Credentials:
     """The token that is sent."""
 
-    _given: str | None = attrs.field(repr=False)
+    _given: str | None
     port: int | None
     """The port of a server on this machine, which may have a token file; None elsewhere."""
-    _found: str | None = attrs.field(init=False, default=None, repr=False)
+    _found: str | None = attrs.field(init=False, default=None)
 
     def headers(self) -> Mapping[str, str]:
         """Return the headers with the token, if any."""

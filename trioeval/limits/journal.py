@@ -121,7 +121,7 @@ def _replay(ledger: LimitLedger, entry: Entry) -> None:
             ledger.remove(key, at)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LimitJournal:
     """The journal of one ledger.
 

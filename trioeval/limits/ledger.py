@@ -59,7 +59,7 @@ MIN_RETENTION = 600.0
 """Seconds for which a lease is remembered at least."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Lease:
     """A lease that is granted and not over."""
 
@@ -84,7 +84,7 @@ class Lease:
         )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ClosedLease:
     """A lease that is over, or was denied."""
 
@@ -96,7 +96,7 @@ class ClosedLease:
 Record: TypeAlias = Lease | ClosedLease
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LeaseRecords:
     """The remembered leases, by id."""
 

@@ -49,7 +49,7 @@ from trioeval.limits.waiting import LimitWaiter, Room, WaitingOrder
 # also has a timer, for room that appears by itself; it can be set while that waiter sleeps.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LeaseWaiter(LimitWaiter):
     """A call that waits for its lease."""
 

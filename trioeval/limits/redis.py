@@ -112,7 +112,7 @@ class _ClientRejection:
     """The instant from which requests are sent again."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ConnectionAttempt:
     """An attempt to connect, which any number of requests may wait for."""
 
@@ -123,7 +123,7 @@ class _ConnectionAttempt:
     """Set if the server rejects the credentials or the permissions."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RedisLink:
     """A connection that sends commands, and reconnects when necessary.
 
@@ -349,7 +349,7 @@ def _script() -> tuple[str, str]:
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RedisLimits:
     """The limits of one namespace on a Redis server. A `Backend`.
 

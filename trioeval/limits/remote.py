@@ -121,7 +121,7 @@ async def open_remote(
             shared.stop_serving()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RemoteLimits:
     """Limits over a backend; obtained from `open_remote` only."""
 

@@ -79,7 +79,7 @@ def after_failure(failures: int, spread: float) -> float:
 # that is repeated until it is answered starts one; otherwise an outage might never end.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BackendHealth:
     """A backend, and its availability."""
 
@@ -152,7 +152,7 @@ _MOST = 256
 """Leases in one message."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Held:
     """A lease whose call is running."""
 
@@ -161,7 +161,7 @@ class _Held:
     """Instant at which its last answered message was sent."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Heartbeat:
     """The extensions of the live leases of one program."""
 
@@ -275,7 +275,7 @@ class Heartbeat:
 T = TypeVar("T")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Outbox(Generic[T]):
     """Messages of one kind about leases, each stored until it is delivered."""
 

@@ -34,7 +34,7 @@ KEPT = 10.0
 """Seconds for which a waiter first claims all limits that denied it by turns."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RequestTurn:
     """A waiter; created by `RequestTurns.join`."""
 
@@ -92,7 +92,7 @@ class RequestTurn:
             self._keeps_for *= 2
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RequestTurns:
     """The waiters, in the order of their arrival.
 

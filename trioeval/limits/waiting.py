@@ -39,7 +39,7 @@ Room: TypeAlias = Callable[[str], float | None]
 """Returns how much of a key may be taken now; None while it is paused, `math.inf` without a bound."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LimitWaiter:
     """A request that waits."""
 
@@ -57,7 +57,7 @@ class LimitWaiter:
 W = TypeVar("W", bound=LimitWaiter)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WaitingOrder(Generic[W]):
     """The waiters, in the order of their arrival.
 

@@ -202,7 +202,7 @@ def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> G
     return attrs.evolve(guardrails, reason=reason)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Shared:
     templates: TemplateRenderer
     _stack: AsyncExitStack

@@ -80,7 +80,7 @@ class _TrioThread:
         return True
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Host:
     """A host of suites: it runs the files of a session in its own thread, from the first request on."""
 

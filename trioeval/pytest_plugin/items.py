@@ -64,7 +64,7 @@ def lead(node: Any) -> None:
     node.workerinput[_INPUT] = leader.name
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ControllerPlugin:
     """A plugin of a session that leads workers.
 
@@ -111,7 +111,7 @@ _SESSION_NAME = "trioeval-session"
 _LETTERS = 12  # characters of the id of a session in the ids of its runs
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SuiteSession:
     """A plugin of a session with suites."""
 

@@ -118,7 +118,7 @@ def _shown(record: RowRecord) -> Iterator[str]:
 LOOK = 0.5  # seconds of each wait; a wait without a timeout cannot be interrupted on some systems
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ItemResults:
     """The results of the items of one file. One thread adds them, another one waits."""
 

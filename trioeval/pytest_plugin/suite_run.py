@@ -134,7 +134,7 @@ class Serving:
     warn: Callable[[str], None]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FileRun:
     """The run of one file."""
 

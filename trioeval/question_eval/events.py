@@ -77,7 +77,7 @@ class _QuestionWait:
     """The limits without room."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _LaneQueue:
     """The queue of one lane. Jobs are those of the kernel; None is the next one, which is not started."""
 
@@ -92,7 +92,7 @@ class _LaneQueue:
         return self.fronts[next(reversed(self.fronts))] if self.fronts else None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _QuestionHistory:
     """One running question."""
 
@@ -110,7 +110,7 @@ class _QuestionHistory:
 # `run_end` the last, with the totals of all tasks. A run without questions has neither.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class QuestionRun:
     """The tasks of questions of one run, the counter of their events, and the observer."""
 
@@ -155,7 +155,7 @@ class QuestionRun:
         return self._observer is not None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class QuestionEvents:
     """The events of one task; stores those of questions that have not ended."""
 

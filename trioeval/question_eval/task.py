@@ -116,7 +116,7 @@ class _QuestionState:
     """The output of the last reply, transformed."""
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class QuestionEval:
     """One task of questions, bound to its providers and lanes; for a single run."""
 

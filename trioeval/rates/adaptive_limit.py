@@ -73,7 +73,7 @@ class Refusal:
     """True if this call was refused before."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Limit:
     """A limit of the calls in flight: the max concurrency, unless a subclass adapts it.
 
@@ -115,7 +115,7 @@ class Limit:
         self.max_concurrency = self.limit = max_concurrency
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AimdLimit(Limit):
     """Additive increase, multiplicative decrease.
 
@@ -393,7 +393,7 @@ _PROBE_AFTER = 64
 """Rounds at a nearly reached limit until the base is measured again."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class GradientLimit(Limit):
     """A limit of the calls in flight that keeps their latency at twice the base.
 

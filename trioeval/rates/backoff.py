@@ -46,7 +46,7 @@ class BreakerState(enum.Enum):
     """No calls pass."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Breaker:
     """A circuit breaker, which counts the failures of a provider.
 

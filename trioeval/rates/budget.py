@@ -76,7 +76,7 @@ class Amounts:
     """Money, in whole millionths."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Hold:
     """The most that a call in progress may use. Obtained only from `Budget.reserve`."""
 
@@ -92,7 +92,7 @@ class Follower(Protocol):
         """Check again. Synchronous; may be called without a change."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Budget:
     """The amounts that may be used, are used, and are held for calls in progress.
 
@@ -115,15 +115,15 @@ class Budget:
     """The most tokens, ≥ 0; None sets no bound."""
     money: float | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     """The most money, ≥ 0 and finite, in the currency of the calls; None sets no bound."""
-    _micros: int | None = attrs.field(init=False, repr=False)
+    _micros: int | None = attrs.field(init=False)
     """The most money, in millionths."""
     _requests_spent: int = attrs.field(init=False, default=0)
     _tokens_spent: int = attrs.field(init=False, default=0)
     _micros_spent: int = attrs.field(init=False, default=0)
     _tokens_held: int = attrs.field(init=False, default=0)
     _micros_held: int = attrs.field(init=False, default=0)
-    _open: set[Hold] = attrs.field(init=False, factory=set, repr=False)
-    _followers: list[Follower] = attrs.field(init=False, factory=list, repr=False)
+    _open: set[Hold] = attrs.field(init=False, factory=set)
+    _followers: list[Follower] = attrs.field(init=False, factory=list)
 
     @_micros.default
     def _round_down(self) -> int | None:

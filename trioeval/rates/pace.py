@@ -39,7 +39,7 @@ import attrs
 # Law: PACE.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Reservation:
     """Tokens taken by a call in progress. Obtained only from `TokenPace.reserve`."""
 
@@ -51,7 +51,7 @@ class Reservation:
     """Seconds per token when it was taken."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TokenPace:
     """The state of one lane's use of tokens.
 

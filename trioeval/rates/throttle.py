@@ -49,7 +49,7 @@ _FASTEST = 0.001
 """Seconds between two starts below which no pace is needed any more."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MeasuredRate:
     """The rate of one lane, measured between refusals."""
 
@@ -165,7 +165,7 @@ _PLENTY = 0.2
 """Share above which they are not paced any more."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Throttle:
     """The state of one lane's rates.
 

@@ -41,7 +41,7 @@ class StartableTask:
     """The reason in one sentence if it was held and is given up now."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TaskOrder:
     """The dependencies of tasks, and the tasks that have ended. For a single run."""
 
@@ -228,7 +228,7 @@ async def run_tasks(
         raise running.failure
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _RunningTasks:
     """The tasks that are running."""
 

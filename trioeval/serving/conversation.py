@@ -54,7 +54,7 @@ class Bounds:
     head_bytes: int = 16 * 1024
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class HttpConnection:
     """A connection and its state."""
 
@@ -161,7 +161,7 @@ class HttpConnection:
                 left -= len(received)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Exchange:
     """One request and its response: the two functions that an ASGI application gets."""
 

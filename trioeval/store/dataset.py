@@ -93,7 +93,7 @@ class _Before:
     stages: Mapping[str, str] = attrs.field(factory=dict)
 
 
-@attrs.define(eq=False, slots=False)
+@attrs.define(eq=False, repr=False, slots=False)
 class StoredDataset(StoredTask, DatasetJournal):
     """The dataset of one task of a run. Created by `StoredRun.dataset`.
 

@@ -71,14 +71,14 @@ _RECORDED_EVENTS = frozenset({Waiting, Throttled, LimitChanged, LaneClosed})
 _MANY = 10_000  # numbers of rows that are remembered
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StoredKeptRows:
     """The rows of one task that are not run again."""
 
     _source: RecordSource
     _part: int | None
-    _indices: frozenset[int] = attrs.field(repr=False)
-    _read: Callable[[], sqlite3.Connection] = attrs.field(repr=False)
+    _indices: frozenset[int]
+    _read: Callable[[], sqlite3.Connection]
 
     def __contains__(self, index: object) -> bool:
         return index in self._indices

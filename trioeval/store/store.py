@@ -123,15 +123,15 @@ def _open_whole(path: Path, durability: Durability, *, wal: bool) -> sqlite3.Con
     return connection
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Store:
     """An open store. Created by `open_store`."""
 
     path: Path
-    _writer: Writer = attrs.field(repr=False)
-    _reading: sqlite3.Connection = attrs.field(repr=False)
-    _patience: float = attrs.field(repr=False)
-    _runs: list[StoredRun] = attrs.field(init=False, factory=list, repr=False)
+    _writer: Writer
+    _reading: sqlite3.Connection
+    _patience: float
+    _runs: list[StoredRun] = attrs.field(init=False, factory=list)
 
     @property
     def error(self) -> StoreError | None:

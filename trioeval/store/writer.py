@@ -269,7 +269,7 @@ class Writer:
         changed.set()
 
 
-@attrs.define(eq=False, slots=False)
+@attrs.define(eq=False, repr=False, slots=False)
 class StoredTask:
     """The journal of a task of a run: written during the run, read when the run is resumed."""
 

@@ -192,7 +192,7 @@ class PendingWrite:
         """Keep what is needed of it, as it will not be written. Called after `make`."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RecentRecords:
     """The records made last, for readers that show them soon. One thread writes, others read."""
 
@@ -216,26 +216,26 @@ class RecentRecords:
         return self._by_place.get(place)
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class RunPlace:
     """The place of a run in the database; known once it has started there."""
 
     eval_id: str
-    keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict, repr=False)
+    keys: Mapping[str | None, Sequence[str]] = attrs.field(factory=dict)
     number: int = 0
     execution: int = 1
     parts: dict[str | None, int] = attrs.field(factory=dict)
-    recent: RecentRecords = attrs.field(factory=RecentRecords, repr=False)
-    unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict, repr=False)
+    recent: RecentRecords = attrs.field(factory=RecentRecords)
+    unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict)
     """Texts of records that could not be written."""
-    identities: Identities = attrs.field(factory=Identities, repr=False)
+    identities: Identities = attrs.field(factory=Identities)
 
     def key(self, task: str | None, index: int) -> int:
         """Return the key of a row."""
         return self.parts[task] << INDEX_BITS | index
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RowWrite(PendingWrite):
     """The write of a row, or of a record that exists already."""
 
@@ -312,7 +312,7 @@ def _may_hold(text: str, keys: Sequence[str]) -> bool:
 T = TypeVar("T")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LineWrite(PendingWrite, Generic[T]):
     """The write of a line of a table.
 

@@ -117,7 +117,7 @@ def chain_text(chain: Sequence[str], end: str = "failed") -> str:
     return f"{', '.join(links)} ({end})"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tracker:
     """The state of a dependency graph: what is done, and what waits. For one run; synchronous."""
 

@@ -326,7 +326,7 @@ def all_tests(suite: Suite) -> Sequence[Test]:
     return suite.tests if not suite.scenarios else Joined.of(suite.tests, ScenarioTests(suite))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Shapes:
     """Computes the shapes of tests and collects the providers that tests define."""
 

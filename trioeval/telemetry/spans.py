@@ -318,7 +318,7 @@ def _logger() -> _logs.Logger:
     return _logs.get_logger(_SCOPE, __version__)
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class Telemetry(RecordObserver):
     """A converter of the events of a run to spans and events of OpenTelemetry.
 
@@ -338,7 +338,7 @@ class Telemetry(RecordObserver):
     """The description of the suite."""
     content: bool = False
     """True if prompts, replies and reasons of verdicts are recorded. They may hold anything."""
-    keys: Sequence[str] = attrs.field(default=(), repr=False)
+    keys: Sequence[str] = attrs.field(default=())
     """Texts that are hidden in all attributes."""
     clock: Callable[[], int] = time.time_ns
     """Nanoseconds since 1970; called once, when the run begins."""

@@ -36,7 +36,7 @@ _DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
 _Compiled: TypeAlias = jinja2.Template | TemplateError
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Templates:
     """Renders prompts and other texts of a suite. For one run.
 
@@ -47,7 +47,7 @@ class Templates:
         '1,2,true of '
     """
 
-    env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    env: Mapping[str, str] = attrs.field(factory=dict)
     """The variable `env` of templates; a name that it does not have prints nothing."""
     filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
     """Filters by name; they extend or replace those of nunjucks."""
@@ -59,11 +59,11 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
-    _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
-    _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
-    _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
-    _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
+    _compile: Callable[[str], _Compiled] = attrs.field(init=False)
+    _names: Callable[[str], frozenset[str]] = attrs.field(init=False)
+    _json: Callable[[str], Any] = attrs.field(init=False)
+    _is_template: Callable[[str], bool] = attrs.field(init=False)
+    _for_data: "Templates | None" = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._compile = functools.lru_cache(_KEPT)(self._compiled)

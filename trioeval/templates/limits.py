@@ -28,7 +28,7 @@ class TooMuchError(TemplateRuntimeError):
     """A rendering would take too long, or too much memory."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Meter:
     """The remaining steps of the current rendering."""
 

@@ -74,7 +74,7 @@ def make_range(meter: Meter) -> Callable[..., list[float]]:
     return range_
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Cycler:
     """Returns its members in turn."""
 

@@ -133,7 +133,7 @@ class _Cut:
 _Ending: TypeAlias = Reply | Exception | _Cut
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Check:
     provider: Provider
     _ask: Callable[[int], Request]
@@ -321,7 +321,7 @@ def _watching() -> Iterator["_Watch"]:
         trio.lowlevel.remove_instrument(watch)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Watch(trio.abc.Instrument):
     _root: trio.lowlevel.Task
     alive: set[trio.lowlevel.Task] = attrs.field(factory=set)

@@ -56,14 +56,14 @@ class DatasetWrite:
     what: DatasetFact
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MemoryDataset:
     """A `trioeval.columns.journal.DatasetJournal` of one execution."""
 
     task: str | None
     earlier: Sequence[DatasetFact]
     """The writes of earlier executions, in order."""
-    _writes: list[Any] = attrs.field(repr=False)
+    _writes: list[Any]
     """The list to which it writes."""
     _stages: dict[str, str] = attrs.field(init=False, factory=dict)
     _before: Sequence[DatasetFact] = attrs.field(init=False)
@@ -221,7 +221,7 @@ class KeptRecords:
         return self.by_index[index].record
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MemoryJournal:
     """A `trioeval.run.journal.RunJournal` of one execution, with the writes of earlier ones."""
 

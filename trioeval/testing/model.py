@@ -82,7 +82,7 @@ def predictions(scenario: RunScenario) -> Iterator[Prediction]:
 _Event: TypeAlias = tuple[float, int, str, Callable[[float], None]]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ModelRun:
     scenario: RunScenario
     script: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ _NO_PACE_BELOW = 0.001
 _LITTLE, _PLENTY = 0.1, 0.2  # shares of an allowance
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ModelPace:
     """A reported or measured rate; two calls may start together. It counts only starts since its creation."""
 
@@ -51,7 +51,7 @@ class ModelPace:
         return _due_at(self.starts, self.costs) - self.period if self.starts else -math.inf
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ModelLimit:
     """The limit of calls in flight on a lane with `adaptive="aimd"`."""
 
@@ -255,7 +255,7 @@ class ModelLimit:
         return self.clean_rounds * average >= 16 * (self.trial_cost + average)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ModelLane:
     """A lane of the reference scheduler."""
 

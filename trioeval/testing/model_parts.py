@@ -68,7 +68,7 @@ class Prediction:
     """Instants at which the rules leave the order open; empty if the prediction is the only right one."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ModelJob:
     """A job with its one call."""
 

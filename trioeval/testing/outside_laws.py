@@ -30,7 +30,7 @@ from trioeval.testing.scenario import RunScenario
 from trioeval.testing.trace import RunTrace, TraceSpan, late_starts, most_at_once, on, require
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Seen:
     """A scenario and its runs, made at their first use."""
 

@@ -17,7 +17,7 @@ from trioeval.testing.scenario import SharedLimitScript
 from trioeval.testing.trace import GrantedPermit, PermitEnd
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class PermitServer:
     """The limiter of one shared limit; records every permit."""
 

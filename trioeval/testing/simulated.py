@@ -79,7 +79,7 @@ class SimulatedServer:
             raise UsageError(msg)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Bucket:
     """Fills at `rate` a second up to `size`; full at first."""
 
@@ -109,7 +109,7 @@ class _Bucket:
         )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SimulatedProvider:
     """A server at work. Belongs to one Trio run.
 

@@ -205,7 +205,7 @@ def _ignore(_index: int | None, _task: str | None) -> None:
     """Ignore a new row: no socket is served."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ConnectedWatcher:
     """A connected watcher."""
 
@@ -226,7 +226,7 @@ class _ConnectedWatcher:
                 await self.stream.send_all(b"".join(messages))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _LiveServer:
     """The server of one run."""
 

@@ -60,7 +60,7 @@ def to_message(line: bytes) -> dict[str, Any]:
     return found
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LineReader:
     """A reader of the lines of a stream.
 
@@ -95,7 +95,7 @@ class LineReader:
         return line
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class NewRows:
     """The last rows, for readers that poll at any time; a late reader misses some.
 
@@ -135,7 +135,7 @@ _GREETED_WITHIN = 5.0  # seconds; the event loop of a run may be busy for a mome
 _ANSWERED_WITHIN = 10.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _PendingCommand:
     """A command without an answer yet."""
 
@@ -143,7 +143,7 @@ class _PendingCommand:
     answer: Mapping[str, Any] | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Live:
     """A connection to a running run; made by `open_live`.
 
@@ -290,7 +290,7 @@ class Live:
         return True
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Newest(AsyncIterator[Mapping[str, Any]]):
     """New values on demand. Not a generator, so that readers need not close it."""
 

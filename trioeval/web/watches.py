@@ -34,7 +34,7 @@ class SharedState:
     text: str
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunWatch:
     """The state of one run. Attributes change between checkpoints."""
 
@@ -81,7 +81,7 @@ class RunWatch:
         self._changed = trio.Event()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RunWatches:
     """The watched runs."""
 

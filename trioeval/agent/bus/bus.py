@@ -35,12 +35,12 @@ from trioeval.errors import BusError, BusLockedError
 # user's code.
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class PendingMessage:
     """A queued message, with its waiting caller."""
 
     draft: MessageDraft
-    rest: bytes = attrs.field(repr=False)
+    rest: bytes
     """Its `payload_of`."""
     tries: int = 0
     """Number of failed attempts to take the lock while this was waiting."""
@@ -56,7 +56,7 @@ class PendingMessage:
         return self.message is not None or self.error is not None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MessageQueue:
     """Queued messages."""
 
@@ -147,7 +147,7 @@ def _batch_size(entries: Sequence[PendingMessage]) -> int:
     return len(entries)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Bus:
     """A bus that is open for writing; obtained from `open_bus` only."""
 
@@ -155,17 +155,15 @@ class Bus:
     """Its folder, absolute."""
     stats: BusStats
     _settings: BusSettings
-    _rng: Callable[[], float] = attrs.field(repr=False)
-    _utc: Callable[[], float] = attrs.field(repr=False)
-    _tail: BusTail = attrs.field(repr=False)
-    _lock: BusLock = attrs.field(repr=False)
-    _queue: MessageQueue = attrs.field(init=False, factory=MessageQueue, repr=False)
-    _news: WriteSignal = attrs.field(init=False, factory=WriteSignal, repr=False)
-    _thread: trio.CapacityLimiter = attrs.field(
-        init=False, factory=lambda: trio.CapacityLimiter(1), repr=False
-    )
+    _rng: Callable[[], float]
+    _utc: Callable[[], float]
+    _tail: BusTail
+    _lock: BusLock
+    _queue: MessageQueue = attrs.field(init=False, factory=MessageQueue)
+    _news: WriteSignal = attrs.field(init=False, factory=WriteSignal)
+    _thread: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(1))
     """Ensures that the holder of the lock never waits for a thread."""
-    _is_closed: bool = attrs.field(init=False, default=False, repr=False)
+    _is_closed: bool = attrs.field(init=False, default=False)
 
     async def append(self, draft: MessageDraft, /) -> Message:
         """Write a message, and return when it is as durable as configured. A checkpoint.

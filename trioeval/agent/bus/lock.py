@@ -30,7 +30,7 @@ DISTRUST = 1.0  # seconds for which claims are ignored after one whose writer di
 URGENT = 0.2  # seconds for which it is polled often: a lock held for longer is a long one
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LockFile:
     """A file that one writer at a time can lock."""
 
@@ -71,12 +71,12 @@ class LockFile:
                 os.close(file)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BusLock:
     """The lock of a bus, for one writer, and one task at a time."""
 
     _folder: Path
-    _rng: Callable[[], float] = attrs.field(repr=False)
+    _rng: Callable[[], float]
     _lock: LockFile = attrs.field(init=False)
     _claim: LockFile = attrs.field(init=False)
     """Held by one of the writers that have waited long."""

@@ -291,7 +291,7 @@ _QUICK = 64 * 2**10  # bytes that are read without a thread
 _logger = logging.getLogger(__name__)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WriteSignal:
     """Notification of new messages for waiters in this process."""
 
@@ -327,7 +327,7 @@ def follow_bus(folder: Path, *, since: int | str | None = None) -> AsyncIterator
     return BusFollower(folder, since, WriteSignal())
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BusFollower:
     """An iterator that never ends by itself, and keeps no file open between messages."""
 

@@ -29,7 +29,7 @@ from trioeval.agent.bus.settings import BusStats
 from trioeval.errors import BusError
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BusTail:
     """The last file of a bus."""
 

@@ -17,7 +17,7 @@ from trioeval.cli.flags import ProgressMode
 from trioeval.cli.terminal import say
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Layer:
     """A stream in front of another one; only writing differs."""
 
@@ -31,7 +31,7 @@ class Layer:
         return getattr(self.stream, name)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Above(Layer):
     """A stream that clears the picture before it writes."""
 
@@ -49,7 +49,7 @@ _OLD_COMMAND = re.compile(r"(##)\[")
 _LINE_BREAKS = re.compile(r"[\r\n]")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Guarded(Layer):
     r"""A stream without workflow commands of GitHub: a backslash breaks what would be one.
 
@@ -86,7 +86,7 @@ class Guarded(Layer):
         return len(text)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Messages(Layer):
     """A stream that writes each line as a JSON object of the type message."""
 

@@ -225,7 +225,7 @@ def open_trace(
         writing.close()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Writing:
     """A file that gets records until one cannot be written. A full disk must not end the run.
 

@@ -61,7 +61,7 @@ def chosen_format(
     return "jsonl"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DatasetFolder:
     """A folder for the files of a dataset. Made by `open_folder`; closed after the last write.
 
@@ -84,10 +84,10 @@ class DatasetFolder:
     """The result of the dataset, if it was complete when the folder was opened."""
     kinds: Mapping[str, str] = attrs.field(factory=dict)
     """DuckDB's names of the types that columns keep in Parquet files, by column; see `kept_kind`."""
-    _disk: Disk = attrs.field(factory=Disk, repr=False)
-    _file_lock: FileLock | None = attrs.field(default=None, repr=False)
-    _parquet: Parquet | None = attrs.field(default=None, repr=False)
-    _lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
+    _disk: Disk = attrs.field(factory=Disk)
+    _file_lock: FileLock | None = attrs.field(default=None)
+    _parquet: Parquet | None = attrs.field(default=None)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     @property
     def data(self) -> Path:

@@ -338,7 +338,7 @@ def open_duckdb() -> Any:
     return connection
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Parquet:
     """Reads and writes Parquet files, one at a time, from any thread."""
 

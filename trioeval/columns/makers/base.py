@@ -34,7 +34,7 @@ class CellError(TrioevalError):
     """A value cannot be made, and a retry would not help."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JobCosts:
     """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.CallObserver`."""
 
@@ -184,7 +184,7 @@ class SkippedRows:
         return self.skipped | self.faults.keys()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JobOrder:
     """A job from the moment it may start until its outcome; the payload of the kernel's job."""
 
@@ -233,7 +233,7 @@ class JobOrder:
             self.scope.cancel("its row was dropped")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CellOrder(JobOrder):
     """The order of one cell."""
 
@@ -246,7 +246,7 @@ class CellOrder(JobOrder):
         return cast("int", self.job.row)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class GroupOrder(JobOrder):
     """The order of a group."""
 

@@ -379,7 +379,7 @@ class ModelMaker:
         return schema_options(settings, schema, name="answer")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _CellConversations:
     """All conversations of one cell."""
 

@@ -39,7 +39,7 @@ _BOM = b"\xef\xbb\xbf"
 _ROWS = 1000  # read at once
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CsvTable:
     """A CSV file with a header; all cells are text."""
 
@@ -118,7 +118,7 @@ class CsvTable:
         return found
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JsonlTable:
     """A file with one JSON object per line."""
 
@@ -174,7 +174,7 @@ class JsonlTable:
                 yield content[starts[place] - begin : end]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _TextLines:
     """The lines of a file as text, and the start of the next line."""
 
@@ -264,7 +264,7 @@ _TABLE = "read_parquet(?, hive_partitioning = false)"
 _NUMBERED = f"read_parquet(?, hive_partitioning = false, {_NUMBER} = true)"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ParquetTable:
     """A Parquet file."""
 
@@ -274,8 +274,8 @@ class ParquetTable:
     _names: Sequence[str]
     _count: int
     _state: tuple[int, int]
-    _connection: Any = attrs.field(repr=False)
-    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock, repr=False)
+    _connection: Any
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
 
     @classmethod
     def of(cls, file: Path, names: Sequence[str]) -> "ParquetTable":

@@ -45,7 +45,7 @@ _ROUNDS = 2  # orders in memory: a row group may have rows of two rounds
 _LISTED = 20  # listed mistakes in the rows of a task
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FileSource:
     """The rows of a file; made by `open_seed_file`."""
 
@@ -96,7 +96,7 @@ class FileSource:
         return found
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RowsSource:
     """The rows of an earlier task; made by `seed_rows`. It has the members of `FileSource`."""
 
@@ -217,7 +217,7 @@ def permutation(count: int, seed: int, column: str, turn: int) -> Sequence[int]:
     return order
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SeedMaker:
     """Makes the columns of a seed."""
 
@@ -225,7 +225,7 @@ class SeedMaker:
     source: Source
     seed: int
     """The seed of the dataset, for a column without its own."""
-    _orders: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict, repr=False)
+    _orders: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict)
     """The orders by round."""
 
     lane = LOCAL
@@ -257,7 +257,7 @@ class SeedMaker:
         return order[place]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Types:
     """The types of columns in the rows that were checked."""
 

@@ -114,7 +114,7 @@ def _within(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else None
 
 
-@attrs.define(eq=False)  # there may be millions
+@attrs.define(eq=False, repr=False)  # there may be millions
 class _Bracket:
     char: str
     at: int
@@ -123,7 +123,7 @@ class _Bracket:
     last: bool
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Block:
     start: int
     stop: int

@@ -93,7 +93,7 @@ def _behind_section(text: str, start: int, end: int) -> int:
     return end if match is None else match.end()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Element:
     """An element, with the requested part of its content."""
 

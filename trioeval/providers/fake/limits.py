@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 """Tolerance of a bucket in units, for rounded instants: waiting the reported time always suffices."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TokenBucket:
     """At most `burst` at once, and `limit` in `length` seconds thereafter; full at the start."""
 
@@ -55,7 +55,7 @@ class TokenBucket:
         self._at = now
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RollingWindow:
     """At most `limit` in any window of `length` seconds."""
 

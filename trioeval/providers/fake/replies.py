@@ -33,7 +33,7 @@ Ending: TypeAlias = Literal["sent", "cut", "abandoned"]
 """A reply was sent completely, cut by the fake, or abandoned by its client."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FakeStatistics:
     """Counts since the start or the last reset.
 
@@ -321,7 +321,7 @@ class PlannedReply:
     is_cut: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ConfiguredReplies:
     """The configured replies, and the position in them."""
 
@@ -405,7 +405,7 @@ class FakeReply:
     """True if the request was admitted; a refused one does not keep the provider busy."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FakeModel:
     """One fake provider and its state."""
 

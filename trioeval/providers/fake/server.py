@@ -140,7 +140,7 @@ async def _serve_connection(
         pass  # the client disconnected
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _FakeConnection:
     _stream: trio.SocketStream
     _model: FakeModel

@@ -184,18 +184,18 @@ MARGIN = 60.0
 Send: TypeAlias = Callable[[HttpRequest], Awaitable[HttpReply]]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Token:
     """A token that the service has issued."""
 
-    value: str = attrs.field(repr=False)
+    value: str
     good_until: float = math.inf
     """Expiry on Trio's clock."""
     was_accepted: bool = False
     """True if the service has accepted it at least once."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class TokenSource:
     """The current token of one provider."""
 
@@ -204,7 +204,7 @@ class TokenSource:
     _token: Token | None = None
     _fetching: trio.Lock = attrs.field(factory=trio.Lock)
     _fetches: int = 0
-    _failure: ProviderError | None = attrs.field(default=None, repr=False)
+    _failure: ProviderError | None = attrs.field(default=None)
 
     async def token(self) -> Token:
         """Return a valid token, after fetching one if necessary. Always a checkpoint.

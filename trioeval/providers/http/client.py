@@ -169,7 +169,7 @@ async def open_http(
             await client.aclose()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Client:
     """Gives each request its own transport with one connection, which is reused afterwards.
 

@@ -345,7 +345,7 @@ class RecordingRequest:
     repeat: int | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _MatchingRecordings:
     """Recordings that match equally well, and the number of them that were returned."""
 
@@ -380,17 +380,17 @@ class _MatchingRecordings:
         return parts
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tape:
     """Recordings with a reading position for each choice of them; belongs to one open provider.
 
     Its state grows with the distinct recordings that were requested, not with the calls.
     """
 
-    recordings: tuple[Recording, ...] = attrs.field(repr=False)
-    _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, repr=False, factory=dict)
+    recordings: tuple[Recording, ...]
+    _by_prompt: dict[str, list[Recording]] = attrs.field(init=False, factory=dict)
     _by_request: dict[tuple[str, str | None], _MatchingRecordings] = attrs.field(
-        init=False, repr=False, factory=dict
+        init=False, factory=dict
     )
 
     def __attrs_post_init__(self) -> None:

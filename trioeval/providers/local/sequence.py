@@ -61,7 +61,7 @@ class SequenceSettings(ProviderSettings):
         yield SequenceProvider(self)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SequenceProvider:
     """Returns the next reply for each call, whatever the request."""
 

@@ -121,13 +121,13 @@ class SimSettings(ProviderSettings):
         yield SimProvider(self, shared.templates)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SimProvider:
     """Replies according to the settings."""
 
     settings: SimSettings
-    _templates: TemplateRenderer = attrs.field(repr=False)
-    _counts: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter, repr=False)
+    _templates: TemplateRenderer
+    _counts: Counter[tuple[int, int, int, str]] = attrs.field(factory=Counter)
     """Number of calls for each key; there are as many keys as rows, because only a retry repeats one."""
 
     async def __call__(self, request: Request, /) -> Reply:

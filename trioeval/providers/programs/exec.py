@@ -86,13 +86,13 @@ def to_text(data: bytes) -> str:
     return _ESCAPES.sub("", data.decode("utf-8", "replace")).strip()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WholeOutput:
     """The complete output, up to a limit."""
 
     limit: int
     """Maximum bytes."""
-    _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
+    _data: bytearray = attrs.field(init=False, factory=bytearray)
 
     @property
     def overflown(self) -> bool:
@@ -115,18 +115,18 @@ class WholeOutput:
         return not self.overflown
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OutputTail:
     """The end of the output: enough to see what happened."""
 
     limit: int = EXCERPT_BYTES
     """Maximum bytes that are shown, ≥ 1."""
-    secrets: Sequence[str] = attrs.field(default=(), repr=False)
+    secrets: Sequence[str] = attrs.field(default=())
     """Texts to hide, longest first."""
-    _data: bytearray = attrs.field(init=False, repr=False, factory=bytearray)
-    _written: int = attrs.field(init=False, repr=False, default=0)
+    _data: bytearray = attrs.field(init=False, factory=bytearray)
+    _written: int = attrs.field(init=False, default=0)
     """Total bytes written."""
-    _margin: int = attrs.field(init=False, repr=False)
+    _margin: int = attrs.field(init=False)
     """Bytes kept but not shown: they may be the end of a secret whose beginning was dropped."""
 
     @_margin.default
@@ -418,7 +418,7 @@ class ExecProvider:
         return run.reply()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ProgramRun:
     """One run of the program, with its output."""
 

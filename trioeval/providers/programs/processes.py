@@ -79,7 +79,7 @@ async def wait_gone(
                 await handle.wait(look_again)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Handle:
     """A handle to a process whose id cannot be reused meanwhile, if the system has such handles."""
 
@@ -135,7 +135,7 @@ _EXCEEDED, _ENDED = b"exceeded", b"ended"
 _REPORT = 256  # bytes; longer than any report
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Supervision:
     """The reports of a tree's supervisor about its program."""
 
@@ -149,10 +149,10 @@ class Supervision:
     """Exit code of the program; None until it is read."""
     exceeded: bool
     """True if it had too many processes, and was therefore ended."""
-    _report: trio.lowlevel.FdStream = attrs.field(repr=False)
+    _report: trio.lowlevel.FdStream
     was_killed: bool = attrs.field(init=False, default=False)
     """True if the supervisor ended before it reported the program's end."""
-    _lock: trio.Lock = attrs.field(init=False, repr=False, factory=trio.Lock)
+    _lock: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     async def wait(self, supervisor: trio.Process) -> int:
         """Wait for the end and return the exit code, or the supervisor's if that was killed. A checkpoint."""
@@ -174,7 +174,7 @@ class Supervision:
         await trio.aclose_forcefully(self._report)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Tree(trio.abc.AsyncResource):
     """A running program with its descendants; obtained from `start_tree` only.
 
@@ -186,18 +186,16 @@ class Tree(trio.abc.AsyncResource):
 
     process: trio.Process
     """The first process, or its supervisor; with its pipes."""
-    root: TreeIdentity = attrs.field(repr=False)
+    root: TreeIdentity
     """Its identification."""
     _grace: float = GRACE
-    _table: Path = attrs.field(default=PROCESS_TABLE, repr=False)
-    _thread: trio.CapacityLimiter = attrs.field(
-        init=False, repr=False, factory=lambda: trio.CapacityLimiter(1)
-    )
+    _table: Path = attrs.field(default=PROCESS_TABLE)
+    _thread: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(1))
     """A separate limiter: ending a tree must not wait until other threads are done."""
-    _supervision: Supervision | None = attrs.field(default=None, repr=False)
-    _seen: Collection[Member] = attrs.field(init=False, repr=False, default=())
+    _supervision: Supervision | None = attrs.field(default=None)
+    _seen: Collection[Member] = attrs.field(init=False, default=())
     """Its processes at the last check."""
-    is_over: bool = attrs.field(init=False, repr=False, default=False)
+    is_over: bool = attrs.field(init=False, default=False)
     """True if all of it is known to have ended."""
 
     @property

@@ -102,7 +102,7 @@ class TrioFunction:
         raise late(self.name, limit)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _ThreadCall:
     """A call of a function in a thread, tracked while that runs."""
 
@@ -113,19 +113,19 @@ class _ThreadCall:
     """True if its caller has stopped waiting."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ThreadFunction:
     """A blocking function; each call has a thread, and there are never more than `threads`."""
 
     name: str
     """Name for messages."""
-    function: Callable[..., Any] = attrs.field(repr=False)
+    function: Callable[..., Any]
     threads: int = 1
     """Maximum number of threads, ≥ 1."""
-    _places: trio.CapacityLimiter = attrs.field(init=False, repr=False)
-    _waiting: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
+    _places: trio.CapacityLimiter = attrs.field(init=False)
+    _waiting: set[_ThreadCall] = attrs.field(init=False, factory=set)
     """Calls without a thread."""
-    _running: set[_ThreadCall] = attrs.field(init=False, repr=False, factory=set)
+    _running: set[_ThreadCall] = attrs.field(init=False, factory=set)
     """Calls whose threads are running."""
 
     @_places.default

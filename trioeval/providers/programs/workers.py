@@ -141,7 +141,7 @@ async def open_workers(spec: WorkerSpec) -> AsyncGenerator["Workers"]:
             await workers.aclose()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Workers:
     """The workers of one provider; obtained from `open_workers` only."""
 
@@ -290,7 +290,7 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
     return _Worker(tree, stream, write_end, spec.largest)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Worker(trio.abc.AsyncResource):
     """One worker process."""
 

@@ -96,7 +96,7 @@ async def provider_from_asyncio(
         yield bridge.provider(function, name=name)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AsyncioBridge:
     """Runs async functions on the event loop of its thread. Obtained from `asyncio_bridge` only."""
 
@@ -209,7 +209,7 @@ class AsyncioBridge:
                 await asyncio.wait(self._tasks, timeout=self._grace)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _BridgeCall(Generic[T]):
     """One call of a function. `start`, `cancel` and `_finish` run on the loop's thread."""
 

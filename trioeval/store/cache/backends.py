@@ -50,7 +50,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
 """Seconds between two checks for the reply of another process: the first and the longest delay."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class MemoryBackend:
     """The tables of a cache in memory, for one event loop."""
 
@@ -92,7 +92,7 @@ class MemoryBackend:
         self._tables.close()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FileBackend:
     """A cache file."""
 

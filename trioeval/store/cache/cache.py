@@ -51,7 +51,7 @@ class CacheStatistics:
     """Calls made."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Cache:
     """A `trioeval.evaluation.provider_calls.ReplyCache`; see `open_cache`."""
 

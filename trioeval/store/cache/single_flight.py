@@ -35,14 +35,14 @@ class SharedResult(Generic[V]):
     """True if the call was the caller's own, not that of another one with equal arguments."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _QueuedCaller:
     """A position in the queue."""
 
     woken: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _SharedCall(Generic[V]):
     """A call that is in progress, or about to be."""
 
@@ -56,7 +56,7 @@ class _SharedCall(Generic[V]):
         return self.landing is not None or self.failure is not None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class SingleFlight(Generic[V]):
     """The calls in progress, by key."""
 

@@ -85,7 +85,7 @@ class StopWriting:
     """Write all pending items, and end."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ClaimLease:
     """Request a lease."""
 
@@ -121,7 +121,7 @@ class WriteReport:
     """The reason why nothing is written any more; reported once."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CacheWriter:
     """The thread, and its queue."""
 

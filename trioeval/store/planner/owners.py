@@ -55,14 +55,14 @@ _OF_RUN = f"""
 """  # noqa: S608
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OrphanedProcesses:
     """The processes that one dead program has left running, until they are ended."""
 
     owner: str
     processes: tuple[ProcessIdentity, ...]
     """The root processes of their trees."""
-    lock: RunLock = attrs.field(repr=False)
+    lock: RunLock
     """Its lock, held by the program that ends them."""
     is_over: bool = attrs.field(init=False, default=False)
     """True if they are ended."""
@@ -218,7 +218,7 @@ def problem_of_owner(line: tuple[Any, ...]) -> str | None:
     return None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OtherClients:
     """The fates of the programs in the queue, as determined in one transaction.
 

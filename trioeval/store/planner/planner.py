@@ -170,7 +170,7 @@ def _ignore(_: str) -> None:
     """Ignore a warning."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _OwnSubmission:
     """A submission of this program."""
 
@@ -185,7 +185,7 @@ def _check_limit(limit: int) -> None:
         raise UsageError(f"the planner needs a limit of at least 1 root task, got {limit}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AgentPlanner:
     """The queue of a database, as one program sees it. Created by `open_planner`.
 
@@ -195,36 +195,36 @@ class AgentPlanner:
     """
 
     _database: Path
-    _connection: sqlite3.Connection = attrs.field(repr=False)
+    _connection: sqlite3.Connection
     _me: PlannerClient
     _limit: int
     _settings: PlannerSettings
-    warn: Callable[[str], None] = attrs.field(repr=False)
-    _wall: Callable[[], float] = attrs.field(repr=False)
+    warn: Callable[[str], None]
+    _wall: Callable[[], float]
     is_gone: bool = attrs.field(init=False, default=True)
     """True if this program has no entries in the queue."""
-    _seats: dict[str, _OwnSubmission] = attrs.field(init=False, factory=dict, repr=False)
-    _left: dict[str, bool | None] = attrs.field(init=False, factory=dict, repr=False)
+    _seats: dict[str, _OwnSubmission] = attrs.field(init=False, factory=dict)
+    _left: dict[str, bool | None] = attrs.field(init=False, factory=dict)
     """Entries that have left and are still in the table, with their outcomes."""
-    _running: Sequence[str] = attrs.field(init=False, default=(), repr=False)
+    _running: Sequence[str] = attrs.field(init=False, default=())
     """Entries of this program that ran at the start of the current change."""
-    _waiting: Sequence[Submission] = attrs.field(init=False, default=(), repr=False)
+    _waiting: Sequence[Submission] = attrs.field(init=False, default=())
     """Entries of this program that waited then."""
-    _somebody: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
+    _somebody: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when a caller waits for a turn."""
-    _deaths: trio.Event = attrs.field(init=False, factory=trio.Event, repr=False)
+    _deaths: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when this program is to end processes of dead programs."""
-    _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
-    _is_known: bool = attrs.field(init=False, default=False, repr=False)
-    _error: StoreError | None = attrs.field(init=False, default=None, repr=False)
-    _remains: dict[str, OrphanedProcesses] = attrs.field(init=False, factory=dict, repr=False)
+    _ending: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _is_known: bool = attrs.field(init=False, default=False)
+    _error: StoreError | None = attrs.field(init=False, default=None)
+    _remains: dict[str, OrphanedProcesses] = attrs.field(init=False, factory=dict)
     """Processes of dead programs that this one is to end; their locks are held here."""
     _has_warned: bool = attrs.field(init=False, default=False)
     """True if a warning about the unusable database is active."""
-    _owners: Owners = attrs.field(init=False, repr=False)
-    _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock, repr=False)
+    _owners: Owners = attrs.field(init=False)
+    _turn: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _thread: trio.CapacityLimiter = attrs.field(
-        init=False, factory=partial(trio.CapacityLimiter, 1), repr=False
+        init=False, factory=partial(trio.CapacityLimiter, 1)
     )
 
     def __attrs_post_init__(self) -> None:

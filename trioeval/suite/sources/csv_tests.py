@@ -309,7 +309,7 @@ def _test(
     return test
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Plain:
     """A test as plain data, under construction, and the cells that its parts come from."""
 

@@ -93,16 +93,16 @@ def read_jsonl_tests(
     return JsonlTests(reader, irregular)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class JsonlFile:
     """The lines of a file that must not change."""
 
     file: Path
     _state: tuple[int, int] | None = attrs.field(default=None, init=False)
     """Its size, and the time of its last change."""
-    _blank: "array[int]" = attrs.field(factory=lambda: array("Q"), init=False, repr=False)
+    _blank: "array[int]" = attrs.field(factory=lambda: array("Q"), init=False)
     """The starts of blank lines."""
-    _latest: tuple[int, bytes] = attrs.field(default=(0, b""), init=False, repr=False)
+    _latest: tuple[int, bytes] = attrs.field(default=(0, b""), init=False)
     """The part of the file that was read last, and its offset. Replaced as one: threads share the file."""
 
     def scan(self) -> tuple[Sequence[int], Sequence[int]]:
