@@ -112,7 +112,7 @@ def read_environment(environ: Mapping[str, str]) -> EnvironmentSettings:
     return settings
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _EnvironmentReader:
     environ: Mapping[str, str]
     mistakes: list[str] = attrs.field(factory=list)

@@ -286,7 +286,7 @@ def object_hook(
     return hook
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class _Keys:
     """The keys that an object may have."""
 

@@ -58,7 +58,7 @@ def branch_path() -> tuple[int, ...]:
     return _BRANCH_PATH.get()
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _BranchResult:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     value: Any = None

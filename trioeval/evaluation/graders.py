@@ -316,7 +316,7 @@ class Graders:
         return self.missing.get(wish.key, default_reason)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _JudgeSearch:
     """A search for the judges of a suite."""
 

@@ -39,7 +39,7 @@ class CallEstimate:
     reply_bound: int
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Shares:
     """The learned shares of a lane."""
 

@@ -89,7 +89,7 @@ def compile_javascript(pattern: str) -> Pattern:
         raise ValueError(msg) from None
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _PatternGroup:
     """A group that is not closed yet."""
 
@@ -101,7 +101,7 @@ class _PatternGroup:
     """The size of its content so far, repetitions written out."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _PatternTranslator:
     """The translator of one pattern."""
 

@@ -91,7 +91,7 @@ def expand_env(
     return expander.into
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Expander:
     environ: Mapping[str, str] = attrs.field(repr=False)
     templates: TemplateRenderer

@@ -221,7 +221,7 @@ def rows_table(columns: Sequence[HeadColumn], rows: FirstRows) -> RenderableType
     return _RowsTable(columns, rows)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _RowsTable:
     columns: Sequence[HeadColumn]
     rows: FirstRows
@@ -270,7 +270,7 @@ def columns_table(columns: Sequence[HeadColumn], totals: Totals) -> RenderableTy
     return _ColumnsTable([*headings(columns, _NAME)], [*_figures(totals.columns)])
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _ColumnsTable:
     names: Sequence[str]
     figures: Sequence[Figure]

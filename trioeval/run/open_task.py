@@ -81,7 +81,7 @@ class TaskOptions:
     """The shared state of agent tasks; None if there are none."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _OpenParts:
     """The open parts of a task of any type."""
 

@@ -147,7 +147,7 @@ def select_tests(suite: Suite, filters: Filters) -> Container[int] | None:
     return frozenset(itertools.islice(every, filters.first_n))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Selection:
     suite: Suite
     filters: Filters

@@ -112,7 +112,7 @@ def many(
     return tuple(itertools.chain.from_iterable(read_list(value, read)))
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _SeenEntries:
     """The entries read so far: a literal duplicate counts once."""
 

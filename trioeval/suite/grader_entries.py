@@ -129,7 +129,7 @@ def rubric_prompt_hook(context: FileContext, templates: Templates | None) -> Hoo
     return hook
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _PromptReader:
     context: FileContext
     templates: Templates | None

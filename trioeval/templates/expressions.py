@@ -243,7 +243,7 @@ class _TemplateExpression:
         return found
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Rendering:
     _sandbox: Sandbox
     _template: jinja2.Template

@@ -275,7 +275,7 @@ def dump(value: Any, spaces: Any = None) -> str:
     return "".join(writer.pieces)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _JsonWriter:
     """Writes JSON; stops if it becomes too long or is nested too deeply."""
 

@@ -181,7 +181,7 @@ def _fitting(facts: Iterable[Piece], width: int) -> Line:
     return line
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _LaneColumn:
     """A column of the table of lanes."""
 

@@ -93,7 +93,7 @@ class CustomProvider:
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _NotAsync:
     returned: object
 

@@ -124,7 +124,7 @@ def bootstrap_ratio(
     return Estimate(clusters.mean, error, low, high, n, count, confidence)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Clusters:
     """The sums of clusters, sorted, so that the order of rows does not matter."""
 

@@ -175,7 +175,7 @@ class JsonlFile:
         return place + bisect.bisect_left(self._blank, start) + 1
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _JsonlReader:
     """Converts lines to tests."""
 
