@@ -16,10 +16,10 @@ from pathlib import Path
 ROUNDS = 15
 
 
-def seconds(*arguments: str) -> float:
-    """Duration of one whole process."""
+def seconds(folder: str, *arguments: str) -> float:
+    """Duration of one whole process in a folder."""
     started = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=folder)
     return time.perf_counter() - started
 
 
@@ -28,14 +28,13 @@ def main() -> None:
     bare: list[float] = []
     others: dict[str, list[float]] = {"--version": [], "--help": [], "a row of echo": []}
     with tempfile.TemporaryDirectory() as folder:
-        suite = Path(folder, "suite.json")
-        suite.write_text(json.dumps({"providers": ["echo"], "prompts": ["hello"]}))
-        row = [str(suite), "--db", str(Path(folder, "runs.db"))]
+        suite = {"providers": ["echo"], "prompts": ["hello"]}
+        Path(folder, "suite.json").write_text(json.dumps(suite))
         for _ in range(ROUNDS):
-            bare.append(seconds("-c", "import trio"))
-            others["--version"].append(seconds("-m", "trioeval", "--version"))
-            others["--help"].append(seconds("-m", "trioeval", "--help"))
-            others["a row of echo"].append(seconds("-m", "trioeval", *row))
+            bare.append(seconds(folder, "-c", "import trio"))
+            others["--version"].append(seconds(folder, "-m", "trioeval", "--version"))
+            others["--help"].append(seconds(folder, "-m", "trioeval", "--help"))
+            others["a row of echo"].append(seconds(folder, "-m", "trioeval", "suite.json"))
     base = statistics.median(bare)
     print(f"import trio: {base * 1000:.0f} ms")
     for name, found in others.items():
