@@ -208,7 +208,7 @@ def test_lanes_of_local_providers_are_not_shown() -> None:
 
 
 def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
-    """The first line appears after a second, then one every five, all from the events of a real run."""
+    """A line appears every five seconds, all from the events of a real run."""
 
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
@@ -246,6 +246,26 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
         )
 
     assert run_virtual(main) == [line("0:05", 5)]
+
+
+@pytest.mark.parametrize(("left", "lines"), [(None, 2), (3.0, 2), (60.0, 3)])
+def test_a_long_run_shows_a_line_at_once(left: float | None, lines: int) -> None:
+    """It is known to be long by the pace of its first rows; a short run has no line before five seconds."""
+
+    async def main() -> list[str]:
+        began = trio.current_time()
+
+        def state() -> RunSnapshot:
+            return attrs.evolve(RUN, elapsed_s=trio.current_time() - began, eta_s=left)
+
+        stream = io.StringIO()
+        with contextlib.redirect_stderr(stream), trio.move_on_after(12):
+            await PlainProgress().show(state, tuple)
+        return stream.getvalue().splitlines()
+
+    shown = run_virtual(main)
+    assert len(shown) == lines
+    assert ("0:00" in shown[0]) == (lines > 2)
 
 
 @given(st.floats(0, 100))
