@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trioeval.report.formats.json import compact
 from trioeval.report.usage import usage_json
-from trioeval.store.records import read_record, read_text, stored_record
+from trioeval.store.records import quick_record, read_record, read_text, stored_record
 from trioeval.usage import Usage
 
 USED = usage_json(Usage())
@@ -50,3 +50,46 @@ def test_zero_counters_take_no_room(usage: Usage) -> None:
     """Token counts that are zero, and are in every record several times, are stored as tokens."""
     text = compact({"tokenUsage": usage_json(usage), "response": {"tokenUsage": usage_json(usage)}})
     assert len(stored_record(text)) < len(text) / 3
+
+
+@given(RECORDS, RECORDS, RECORDS, RECORDS)
+def test_a_quick_record_has_what_a_comparison_reads(
+    variables: Any, metadata: Any, output: Any, verdict: Any
+) -> None:
+    """Values of users are complete even if they hold phrases; without them nothing has to be read again."""
+    record = {
+        "vars": variables,
+        "testCase": {"vars": variables, "threshold": None, "options": {}, "metadata": metadata},
+        "response": {"output": output, "cached": False, "tokenUsage": USED},
+        "score": 1.0,
+        "namedScores": {},
+        "failureReason": 0,
+        "error": None,
+        "gradingResult": {"reason": verdict, "namedScores": {}, "tokensUsed": USED["assertions"]},
+    }
+    text = compact(record)
+    found = quick_record(stored_record(text))
+    if found is None:
+        return
+    whole = json.loads(text)
+    assert found["vars"] == whole["vars"]
+    assert found["testCase"]["vars"] == whole["testCase"]["vars"]
+    assert found["testCase"].get("metadata", {}) == whole["testCase"]["metadata"]
+    assert found["response"]["output"] == whole["response"]["output"]
+    for name in ("score", "namedScores", "failureReason", "error"):
+        assert found[name] == whole[name]
+    assert found["gradingResult"]["namedScores"] == {}
+
+
+@pytest.mark.parametrize("stored", ["[", "[]", '"\ud800"', '{"a":NaN}', b"damaged"])
+def test_a_record_that_is_not_parsed_fast_is_left_to_be_read(stored: str | bytes) -> None:
+    """Reading it again reports its damage, or reads what only Python reads."""
+    assert quick_record(stored) is None
+
+
+def test_a_phrase_of_a_user_is_read_in_full() -> None:
+    """Here a variable has the form of token counts."""
+    text = compact({"vars": {"a": USED}})
+    stored = stored_record(text)
+    assert quick_record(stored) is None
+    assert json.loads(read_record(stored)) == {"vars": {"a": USED}}

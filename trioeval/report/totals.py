@@ -99,7 +99,7 @@ def cluster_of(
 # Metrics of a row: the contribution of its verdict to each of them.
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has some
 class MetricShare:
     """The contribution of one row to a metric."""
 
