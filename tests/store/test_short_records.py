@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.report.formats.json import compact
+from trioeval.report.phrases import shortened
 from trioeval.report.usage import usage_json
 from trioeval.store.records import quick_record, read_record, read_text, stored_record
 from trioeval.usage import Usage
@@ -33,14 +34,14 @@ RECORDS = st.recursive(
 def test_every_record_is_read_as_it_was_written(record: Any) -> None:
     """The text that is read is the one that was stored, whatever texts a user wrote."""
     text = compact(record)
-    stored = stored_record(text)
+    stored = stored_record(shortened(text))
     assert read_record(stored) == (text if isinstance(stored, str) else read_text(stored))
 
 
 @given(RECORDS)
 def test_a_shortened_record_is_json(record: Any) -> None:
     """SQLite can read a shortened record, and finds the output where it was."""
-    stored = stored_record(compact({"response": {"output": "x", "usage": record}}))
+    stored = stored_record(shortened(compact({"response": {"output": "x", "usage": record}})))
     if isinstance(stored, str):
         assert json.loads(stored)["response"]["output"] == "x"
 
@@ -49,7 +50,7 @@ def test_a_shortened_record_is_json(record: Any) -> None:
 def test_zero_counters_take_no_room(usage: Usage) -> None:
     """Token counts that are zero, and are in every record several times, are stored as tokens."""
     text = compact({"tokenUsage": usage_json(usage), "response": {"tokenUsage": usage_json(usage)}})
-    assert len(stored_record(text)) < len(text) / 3
+    assert len(stored_record(shortened(text))) < len(text) / 3
 
 
 @given(RECORDS, RECORDS, RECORDS, RECORDS)
@@ -68,7 +69,7 @@ def test_a_quick_record_has_what_a_comparison_reads(
         "gradingResult": {"reason": verdict, "namedScores": {}, "tokensUsed": USED["assertions"]},
     }
     text = compact(record)
-    found = quick_record(stored_record(text))
+    found = quick_record(stored_record(shortened(text)))
     if found is None:
         return
     whole = json.loads(text)
@@ -90,6 +91,6 @@ def test_a_record_that_is_not_parsed_fast_is_left_to_be_read(stored: str | bytes
 def test_a_phrase_of_a_user_is_read_in_full() -> None:
     """Here a variable has the form of token counts."""
     text = compact({"vars": {"a": USED}})
-    stored = stored_record(text)
+    stored = stored_record(shortened(text))
     assert quick_record(stored) is None
     assert json.loads(read_record(stored)) == {"vars": {"a": USED}}

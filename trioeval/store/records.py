@@ -2,7 +2,6 @@
 
 import heapq
 import json
-import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +13,11 @@ import attrs
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.formats.json import compact
+from trioeval.report.phrases import in_full, parsed_short
 from trioeval.report.stored import StoredCall
-from trioeval.report.usage import usage_json
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
-from trioeval.usage import Usage, tokens_json
+from trioeval.usage import Usage
 
 # JSON texts in the database: most of them uncompressed, so that people can read them.
 #
@@ -37,6 +35,8 @@ _ANY_RATIO = 16 * 2**20
 _RATIO = 100
 """The largest accepted ratio of a text to its stored bytes."""
 
+_MISHANDLED = (r"\u0000", r"\ud", r"\uD")
+"""Escapes of characters that SQLite mishandles, or their beginnings."""
 _LEVEL = 1  # three times as fast as the default, and hardly larger
 
 
@@ -51,7 +51,7 @@ def stored_json(text: str) -> str | bytes:
         >>> len(stored_json('"' + 100_000 * "x" + '"')) < 1000
         True
     """
-    if "\\u" in text and ("\\u0000" in text or "\\ud" in text.lower()):
+    if any(escape in text for escape in _MISHANDLED):
         return _compressed(text)
     if text.isascii():
         return text if len(text) < LONG else _compressed(text)
@@ -109,57 +109,13 @@ def _compressed(text: str) -> bytes:
     return packed
 
 
-# Records of rows in the database: the phrases that nearly every record repeats are stored as short tokens.
-#
-# Six of ten characters of a short record are token counts that are all zero. A token is JSON, so that SQLite
-# reads a shortened record and finds everything else in it under the same names. It spells a printable
-# character by its number, which no encoder of records does: a text without phrases is stored as it is, and
-# nothing that a user wrote is taken for a token.
+def stored_record(short: str) -> str | bytes:
+    """Return the shortened text of a record of a row in its stored form, which `read_record` reads.
 
-
-_MARK = '"\\u007a'
-"""The beginning of every token."""
-_NO_TOKENS = compact(tokens_json(Usage(), 0))
-_COUNTS = {compact(usage_json(Usage())): f'{_MARK}c"', _NO_TOKENS: f'{_MARK}n"'}
-_ANY_COUNTS = re.compile("|".join(map(re.escape, _COUNTS)))
-"""All counts of a reply, and of a judge. One search for both is faster than `str.replace` for each."""
-_NO_DETAILS = f'"completionDetails":{compact(tokens_json(Usage(), 0)["completionDetails"])}'
-_PHRASES = (
-    (_NO_DETAILS, f'{_MARK}d":0'),
-    (f'"namedScores":{{}},"tokensUsed":{_COUNTS[_NO_TOKENS]}', f'{_MARK}u":0'),
-    ('"threshold":null,"options":{},"metadata":{}', f'{_MARK}t":0'),
-    ('"finishReason":null,"isRefusal":false,"metadata":{}', f'{_MARK}r":0'),
-    ('"score":1.0,"namedScores":{},"failureReason":0,"error":null', f'{_MARK}s":0'),
-)
-"""Other phrases and their tokens, replaced after those of `_COUNTS`, whose tokens they may contain."""
-_OF_TOKENS = {
-    token: phrase.replace(_COUNTS[_NO_TOKENS], _NO_TOKENS)
-    for phrase, token in (*_COUNTS.items(), *_PHRASES)
-}
-_ANY_TOKEN = re.compile("|".join(map(re.escape, _OF_TOKENS)))
-_NUL = '"\\u0000'
-"""The beginning of a token for a parser: no other text that is stored uncompressed has this character."""
-_NUL_BYTES = _NUL[1:].encode()
-_MEMBERS = {
-    json.loads(f"{{{token.replace(_MARK, _NUL)}}}").popitem()[0]: json.loads(f"{{{phrase}}}")
-    for phrase, token in _PHRASES
-}
-"""The members that phrases stand for, by the keys of their tokens."""
-
-
-def stored_record(text: str) -> str | bytes:
-    r"""Return the text of a record of a row in its stored form, which `read_record` reads.
-
-    Example:
-        >>> stored_record('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
-        '{"\\u007at":0,"vars":{}}'
+    A compressed one has its phrases in full.
     """
-    stored = stored_json(text)
-    if isinstance(stored, str):
-        stored = _ANY_COUNTS.sub(_token, stored)
-        for phrase, token in _PHRASES:
-            stored = stored.replace(phrase, token)
-    return stored
+    stored = stored_json(short)
+    return stored if isinstance(stored, str) else stored_json(in_full(short))
 
 
 def read_record(stored: str | bytes) -> str:
@@ -169,50 +125,18 @@ def read_record(stored: str | bytes) -> str:
         ValueError: It is damaged, or unpacks to more than any text that is written.
     """
     text = read_text(stored)
-    return _ANY_TOKEN.sub(_phrase, text) if isinstance(stored, str) else text
+    return in_full(text) if isinstance(stored, str) else text
 
 
 def quick_record(stored: str | bytes) -> dict[str, Any] | None:
-    """Return a record without its token counts, parsed fast; None if only `read_record` reads it exactly.
+    """Return a record, parsed as fast as possible; None if only `read_record` reads it exactly.
 
-    Complete are its own members, those of `gradingResult`, `vars`, `testCase.vars`, `testCase.metadata` and
-    `response.output`. Whole numbers beyond 64 bits are rounded.
-
-    Example:
-        >>> stored = stored_record('{"score":1.0,"namedScores":{},"failureReason":0,"error":null}')
-        >>> quick_record(stored)
-        {'score': 1.0, 'namedScores': {}, 'failureReason': 0, 'error': None}
+    See `trioeval.report.phrases.parsed_short` for what it lacks.
     """
-    import orjson
-
     try:
-        found = orjson.loads(read_text(stored).replace(_MARK, _NUL))
-    except ValueError:  # numbers and texts that only Python reads, or a damaged record
+        return parsed_short(read_text(stored))
+    except ValueError:  # damaged
         return None
-    if type(found) is not dict:
-        return None
-    test, response = _object(found.get("testCase")), _object(found.get("response"))
-    by_users = found.get("vars"), test.get("vars"), test.get("metadata"), response.get("output")
-    if _NUL_BYTES in orjson.dumps(by_users):  # they hold a phrase as well
-        return None
-    for part in (found, _object(found.get("gradingResult"))):
-        if not _MEMBERS.keys().isdisjoint(part):
-            for name in _MEMBERS.keys() & part:
-                del part[name]
-                part.update(_MEMBERS[name])
-    return found
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if type(value) is dict else {}
-
-
-def _token(phrase: re.Match[str]) -> str:
-    return _COUNTS[phrase[0]]
-
-
-def _phrase(token: re.Match[str]) -> str:
-    return _OF_TOKENS[token[0]]
 
 
 # Replies as JSON data that restores the same reply.
