@@ -13,6 +13,7 @@ import attrs
 import orjson
 
 from trioeval.report.formats.json import compact
+from trioeval.report.repeats import SAME_VARIABLES, with_repeats, without_repeats
 from trioeval.report.usage import usage_json
 from trioeval.usage import Usage, tokens_json
 
@@ -35,19 +36,37 @@ class Phrases:
     """Members of a reply without remarks."""
     success: str
     """Members of a row that passed with the full score."""
+    free_reply: str
+    """Members of a reply without cost, counts and remarks."""
+    free: str
+    """Members of a row without cost and counts."""
+    all_passed: str
+    """Members of the verdict of a row that passed with the full score."""
+    passed: str
+    """Members of the verdict of an assertion that passed with the full score."""
+    at_once: str
+    """Members of a row with one call that did not wait."""
 
 
 _NO_TOKENS = tokens_json(Usage(), 0)
 _NO_COUNTS = compact(_NO_TOKENS)
 
+_REPLY_COUNTS = compact(usage_json(Usage()))
+_PLAIN_REPLY = '"finishReason":null,"isRefusal":false,"metadata":{}'
+
 IN_FULL = Phrases(
-    reply_counts=compact(usage_json(Usage())),
+    reply_counts=_REPLY_COUNTS,
     no_counts=_NO_COUNTS,
     no_details=f'"completionDetails":{compact(_NO_TOKENS["completionDetails"])}',
     nothing_spent=f'"namedScores":{{}},"tokensUsed":{_NO_COUNTS}',
     plain_test='"threshold":null,"options":{},"metadata":{}',
-    plain_reply='"finishReason":null,"isRefusal":false,"metadata":{}',
+    plain_reply=_PLAIN_REPLY,
     success='"score":1.0,"namedScores":{},"failureReason":0,"error":null',
+    free_reply=f'"cached":false,"cost":0.0,"tokenUsage":{_REPLY_COUNTS},{_PLAIN_REPLY}',
+    free=f'"cost":0.0,"tokenUsage":{_REPLY_COUNTS}',
+    all_passed='"pass":true,"score":1.0,"reason":"all assertions passed"',
+    passed='"pass":true,"score":1.0',
+    at_once='"attempts":1,"waitMs":0.0',
 )
 SHORT = Phrases(
     reply_counts=r'"\u007ac"',
@@ -57,11 +76,17 @@ SHORT = Phrases(
     plain_test=r'"\u007at":0',
     plain_reply=r'"\u007ar":0',
     success=r'"\u007as":0',
+    free_reply=r'"\u007af":0',
+    free=r'"\u007aw":0',
+    all_passed=r'"\u007aa":0',
+    passed=r'"\u007ap":0',
+    at_once=r'"\u007ao":0',
 )
 
 _TOKENS: dict[str, str] = dict(zip(attrs.astuple(IN_FULL), attrs.astuple(SHORT), strict=True))
-# A longer phrase may contain shorter ones.
-_LONGEST_FIRST = sorted(_TOKENS.items(), key=lambda one: -len(one[0]))
+# A longer phrase may contain shorter ones. A number that ends one may be the beginning of another number.
+_LONGEST_FIRST = sorted(_TOKENS, key=len, reverse=True)
+_ANY_PHRASE = re.compile(rf"(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?![\d.eE])")
 _PHRASES = {token: phrase for phrase, token in _TOKENS.items()}
 _ANY_TOKEN = re.compile("|".join(map(re.escape, _PHRASES)))
 
@@ -73,9 +98,7 @@ def shortened(text: str) -> str:
         >>> shortened('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
         '{"\\u007at":0,"vars":{}}'
     """
-    for phrase, token in _LONGEST_FIRST:
-        text = text.replace(phrase, token)
-    return text
+    return _ANY_PHRASE.sub(_token, without_repeats(text))
 
 
 def in_full(text: str) -> str:
@@ -85,7 +108,11 @@ def in_full(text: str) -> str:
         >>> in_full('{"\\u007at":0,"vars":{}}')
         '{"threshold":null,"options":{},"metadata":{},"vars":{}}'
     """
-    return _ANY_TOKEN.sub(_phrase, text)
+    return _ANY_TOKEN.sub(_phrase, with_repeats(text))
+
+
+def _token(phrase: re.Match[str]) -> str:
+    return _TOKENS[phrase[0]]
 
 
 def _phrase(token: re.Match[str]) -> str:
@@ -99,6 +126,7 @@ _MARK, _NUL = r'"\u007a', r'"\u0000'
 """The beginning of tokens, and another one that parsers tell apart from all texts of users: no record that is
 not compressed has this character."""
 _ANY_NUL = _NUL[1:].encode()
+_SAME_VARIABLES: str = json.loads(SAME_VARIABLES.replace(_MARK, _NUL))
 _MEMBERS: dict[str, dict[str, Any]] = {
     token.replace(_MARK, "\0").split('"')[0]: json.loads(f"{{{phrase}}}")
     for token, phrase in _PHRASES.items()
@@ -124,6 +152,8 @@ def parsed_short(text: str) -> dict[str, Any] | None:
     if type(found) is not dict:
         return None
     test, response = _object(found.get("testCase")), _object(found.get("response"))
+    if test.get("vars") == _SAME_VARIABLES:
+        test["vars"] = found["vars"]
     by_users = found.get("vars"), test.get("vars"), test.get("metadata"), response.get("output")
     if _ANY_NUL in orjson.dumps(by_users):  # they hold a phrase as well
         return None

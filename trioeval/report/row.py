@@ -13,14 +13,15 @@ import attrs
 
 from trioeval.documents.structure import camel
 from trioeval.grading import Assertion, Verdict
-from trioeval.grading.algebra import SET, components
+from trioeval.grading.algebra import ALL_PASSED, SET, components
 from trioeval.grading.grade import RENDERED
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import compact, shallow
-from trioeval.report.phrases import IN_FULL, Phrases
+from trioeval.report.phrases import IN_FULL, SHORT, Phrases
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
+from trioeval.report.repeats import LABEL_DIGEST, SAME_VARIABLES, label_digest
 from trioeval.report.usage import NO_COUNTS, spent_json, sum_json, usage_json
 from trioeval.run import Row
 from trioeval.suite.expand import Step
@@ -50,6 +51,7 @@ def row_text(row: Row, eval_id: str, words: Phrases = IN_FULL) -> str:
         words: The spelling of its phrases.
     """
     step, reply = row.step, row.reply
+    has_tokens = words is SHORT and not step.column.prompt.config
     # A test and its verdict share their assertions, and a test may have many.
     assertions = {id(one): compact(assertion_json(one)) for one in step.test.assertions}
     used = _usage_text(row, words)
@@ -63,11 +65,10 @@ def row_text(row: Row, eval_id: str, words: Phrases = IN_FULL) -> str:
     if row.result is not None:
         result = f",{compact({row.result.name: shallow(row.result.json())})[1:-1]}"
     return (
-        f'{_place_text(row, eval_id)},"vars":{variables},'
-        f'"testCase":{_test_text(step, variables, assertions, words)},"response":{response},'
-        f'{_success_text(row, words)},"gradingResult":{verdict},'
-        f"{_members({'latencyMs': row.latency_ms, 'cost': cost})},"
-        f'"tokenUsage":{_whole_usage_text(row, used, words)},'
+        f'{_place_text(row, eval_id, has_tokens=has_tokens)},"vars":{variables},"testCase":'
+        f"{_test_text(step, SAME_VARIABLES if has_tokens else variables, assertions, words)},"
+        f'"response":{response},{_success_text(row, words)},"gradingResult":{verdict},'
+        f'"latencyMs":{compact(row.latency_ms)},{_spent_members(row, cost, used, words)},'
         f'"metadata":{_metadata_text(row, words)}{result}}}'
     )
 
@@ -77,7 +78,7 @@ def _members(found: Mapping[str, Any]) -> str:
     return compact(found)[1:-1]
 
 
-def _place_text(row: Row, eval_id: str) -> str:
+def _place_text(row: Row, eval_id: str, *, has_tokens: bool) -> str:
     """Return the beginning of a row: the parts that say which one it is."""
     step, prompt = row.step, row.step.column.prompt
     task = "" if row.task is None else f"-{row.task}"
@@ -88,14 +89,12 @@ def _place_text(row: Row, eval_id: str) -> str:
     shown: dict[str, Any] = {"raw": row.prompt, "label": prompt.label}
     if prompt.config:
         shown["config"] = redacted(shallow(prompt.config))
-    found |= {
-        "testIdx": step.test_idx,
-        "promptIdx": step.prompt_idx,
-        "promptId": prompt.id,
-        "provider": {"id": row.provider.id, "label": row.provider.label or ""},
-        "prompt": shown,
-    }
-    return compact(found)[:-1]
+    found |= {"testIdx": step.test_idx, "promptIdx": step.prompt_idx}
+    is_digest = has_tokens and prompt.id == label_digest(prompt.label)
+    prompt_id = LABEL_DIGEST if is_digest else compact(prompt.id)
+    provider = {"id": row.provider.id, "label": row.provider.label or ""}
+    asked = _members({"provider": provider, "prompt": shown})
+    return f'{compact(found)[:-1]},"promptId":{prompt_id},{asked}'
 
 
 def _test_text(step: Step, variables: str, assertions: Mapping[int, str], words: Phrases) -> str:
@@ -137,10 +136,13 @@ def _response_text(row: Row, reply: Reply, used: str, words: Phrases) -> str:
     said: dict[str, Any] = {"output": shallow(row.output)}
     if not (reply.output is row.output or reply.output == row.output):
         said["raw"] = shallow(reply.output)
+    is_plain = reply.finish_reason is None and reply.is_refusal is False
+    is_plain = is_plain and reply.guardrails is None and not reply.metadata
+    if is_plain and not row.cached and _is_free(reply.cost, used, words):
+        return f"{compact(said)[:-1]},{words.free_reply}}}"
     said |= {"cached": row.cached, "cost": reply.cost}
     rest = words.plain_reply
-    is_plain = reply.finish_reason is None and reply.is_refusal is False
-    if not is_plain or reply.guardrails is not None or reply.metadata:
+    if not is_plain:
         remarks: dict[str, Any] = {
             "finishReason": reply.finish_reason,
             "isRefusal": reply.is_refusal,
@@ -169,6 +171,19 @@ def _usage_text(row: Row, words: Phrases) -> str:
     # The usage of the reply is that of all its steps, each of which was a request.
     more = [] if row.result is None else [Usage()] * (row.result.steps - 1)
     return _counts_text(usage_json(usage, *more, cached=row.cached), words)
+
+
+def _is_free(cost: float | None, used: str, words: Phrases) -> bool:
+    """Return whether a call cost nothing, and used nothing that is counted."""
+    return cost == 0 and type(cost) is float and used is words.reply_counts
+
+
+def _spent_members(row: Row, cost: float | None, used: str, words: Phrases) -> str:
+    """Return the members of a row about its cost and usage."""
+    used = _whole_usage_text(row, used, words)
+    if _is_free(cost, used, words):
+        return words.free
+    return f'"cost":{compact(cost)},"tokenUsage":{used}'
 
 
 def _whole_usage_text(row: Row, used: str, words: Phrases) -> str:
@@ -219,6 +234,8 @@ def _metadata_text(row: Row, words: Phrases) -> str:
     """Return the metadata of the test, with the facts that only trioeval has."""
     given = {name: fact for name, fact in row.step.test.metadata.items() if name != _OWN}
     own = compact(_own(row))
+    if row.calls == 1 and row.wait_ms == 0:
+        own = own.replace(IN_FULL.at_once, words.at_once)
     if row.graded:
         graded = [verdict_text(part, _NO_TEXTS, words) for part in components(row.graded)]
         own = f'{own[:-1]},"componentResults":[{",".join(graded)}]}}'
@@ -258,8 +275,7 @@ def verdict_text(
         by_id: The texts of assertions, by the `id` of each.
         words: The spelling of its phrases.
     """
-    found = {"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason}
-    text = f"{compact(found)[:-1]},"
+    text = f"{{{_judged_members(verdict, words)},"
     if not verdict.named_scores and verdict.spent is NOTHING_SPENT:
         text += words.nothing_spent
     else:
@@ -281,6 +297,14 @@ def verdict_text(
         if RENDERED in metadata and _is_webhook(assertion):
             metadata[RENDERED] = redacted_judges(metadata[RENDERED])
     return f'{text},"metadata":{compact(shallow(metadata))}}}' if metadata else f"{text}}}"
+
+
+def _judged_members(verdict: Verdict, words: Phrases) -> str:
+    if verdict.passed and verdict.score == 1 and type(verdict.score) is float:
+        if verdict.reason == ALL_PASSED:
+            return words.all_passed
+        return f'{words.passed},"reason":{compact(verdict.reason)}'
+    return _members({"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason})
 
 
 def _is_webhook(assertion: Assertion) -> bool:
