@@ -474,10 +474,9 @@ def _write_rows(connection: sqlite3.Connection, rows: Sequence[RowWrite]) -> Non
     if not rows:
         return
     results, records, scores = [], [], []
-    for row in {
-        (id(row.place), row.task, row.index): row for row in rows
-    }.values():  # the last ones
-        result, record, own = row.lines()
+    last = {row.place.key(row.task, row.index): row for row in rows}
+    for key in sorted(last):  # in order, so that pages become full
+        result, record, own = last[key].lines()
         results.append(result)
         records.append(record)
         scores += [*own]

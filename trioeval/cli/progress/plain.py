@@ -22,7 +22,7 @@ from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
-_EARLY = 0.5  # seconds before the first line of a run that is known to take longer than that
+_EARLY = 0.25  # seconds before the first line of a run that is known to take longer than that
 _LANES = 5  # lanes of a line
 _NAME = 50  # characters of a name
 
