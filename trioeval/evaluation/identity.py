@@ -123,7 +123,7 @@ class _KnownColumn:
     """The prompt and the transform of the output, for tests with their own provider."""
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class Identity:
     """The id and the content digest of one row."""
 

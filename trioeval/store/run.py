@@ -287,10 +287,9 @@ class StoredRun(RunJournal):
         if row is None:
             await self._writer.wait_done()
             return
-        written = self._numbers.get((row.task, row.index))
-        if written is not None:
+        written = self._numbers.pop((row.task, row.index), 0)
+        if written > self._writer.done:
             await self._writer.wait_done(written, urgent=False)
-            self._numbers.pop((row.task, row.index), None)
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this request that an earlier execution of the run recorded, if any.
