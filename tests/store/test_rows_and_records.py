@@ -43,6 +43,8 @@ CHANGES: list[dict[str, Any]] = [
     {"output": float("nan")},
     {"output": {1: "a"}},
     {"output": '"\\u007an" \0 \ud800 ü'},
+    {"prompt": 'a "b" \\ \ud800', "task": 't "\ud800'},
+    {"prompt": None},
     {"lost": SPENT},
     {"lost": SPENT, "cached": True},
     {"spent": SPENT},
@@ -66,6 +68,22 @@ def rows() -> Iterator[Row]:
     """Rows of many kinds: with a verdict, without one, with odd values in every place."""
     for changes in CHANGES:
         yield attrs.evolve(ROWS[1], **changes)
+    column = ROWS[1].step.column
+    for prompt in (
+        attrs.evolve(column.prompt, label='"\\ \ud800'),
+        attrs.evolve(column.prompt, id="own"),
+        attrs.evolve(column.prompt, config={"vars": {"a": 1}}),
+    ):
+        own = attrs.evolve(ROWS[1].step, column=attrs.evolve(column, prompt=prompt))
+        yield attrs.evolve(ROWS[1], step=own)
+    for variables in (
+        {},
+        {"a": 2**70, "b": "\ud800"},
+        {"vars": {}, "testCase": {"vars": {"c": 0}}},
+    ):
+        test = attrs.evolve(ROWS[1].step.test, description='"testCase":{"\ud800')
+        own = attrs.evolve(ROWS[1].step, vars=variables, test=test)
+        yield attrs.evolve(ROWS[1], step=own)
     for parts in ([], PARTS[:1], PARTS, [aggregate(PARTS), *PARTS]):
         verdict = aggregate(parts)
         status = Status.of_verdict(verdict.passed, parts)

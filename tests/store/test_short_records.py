@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.report.formats.json import compact
-from trioeval.report.phrases import shortened
+from trioeval.report.phrases import in_full, parsed_short, shortened
+from trioeval.report.repeats import LABEL_DIGEST, SAME_VARIABLES, label_digest
 from trioeval.report.usage import usage_json
 from trioeval.store.records import quick_record, read_record, read_text, stored_record
 from trioeval.usage import Usage
@@ -72,7 +74,7 @@ def test_a_quick_record_has_what_a_comparison_reads(
     found = quick_record(stored_record(shortened(text)))
     if found is None:
         return
-    whole = json.loads(text)
+    whole = orjson.loads(text)  # rounds as well
     assert found["vars"] == whole["vars"]
     assert found["testCase"]["vars"] == whole["testCase"]["vars"]
     assert found["testCase"].get("metadata", {}) == whole["testCase"]["metadata"]
@@ -94,3 +96,52 @@ def test_a_phrase_of_a_user_is_read_in_full() -> None:
     stored = stored_record(shortened(text))
     assert quick_record(stored) is None
     assert json.loads(read_record(stored)) == {"vars": {"a": USED}}
+
+
+BEGINNING = {
+    "id": 'eval-1-"x"\\',
+    "testIdx": 3,
+    "promptIdx": 0,
+    "promptId": label_digest('of {{n}}: "\\'),
+    "provider": {"id": "echo", "label": ""},
+    "prompt": {"raw": 'of 3: "\\', "label": 'of {{n}}: "\\'},
+}
+
+
+@given(RECORDS, RECORDS, st.none() | TEXTS)
+def test_a_record_repeats_nothing(variables: Any, more: Any, description: str | None) -> None:
+    """The id of the prompt and the variables of the test are read as they were written."""
+    test = {"description": description, "vars": {"a": variables, "b": more}, "assert": []}
+    text = compact({**BEGINNING, "vars": test["vars"], "testCase": test})
+    short = shortened(text)
+    assert short.count(LABEL_DIGEST) == 1
+    assert short.count(SAME_VARIABLES) == 1
+    assert in_full(short) == text
+    found = parsed_short(short)
+    assert found is None or found["testCase"]["vars"] == found["vars"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vars": {}, "testCase": {"description": None, "vars": {"a": 1}}},
+        {"vars": 1, "testCase": {"description": None, "vars": 12}},
+        {"vars": {"a": 1}, "testCase": {"vars": {"a": 1}}},
+        {"prompt": {"raw": None, "label": "", "config": {"vars": {"a": 1}}}, "vars": {"a": 1}},
+        {"promptId": "own", "vars": {"a": 1}, "testCase": None},
+        {"vars": {"testCase": {"description": None, "vars": {}}}, "testCase": {"vars": {}}},
+    ],
+)
+def test_a_record_of_another_form_keeps_its_texts(changes: Any) -> None:
+    """Nothing is taken for a repeated text."""
+    text = compact(BEGINNING | {"promptId": "own"} | changes)
+    assert SAME_VARIABLES not in shortened(text)
+    assert in_full(shortened(text)) == text
+
+
+@pytest.mark.parametrize("score", ["1.0", "1.05", "1.0e5", "1"])
+def test_a_phrase_ends_where_its_number_ends(score: str) -> None:
+    """A longer number is another one."""
+    text = f'{{"a":{{"pass":true,"score":{score}}}}}'
+    assert json.loads(shortened(text)) == ({"a": {"zp": 0}} if score == "1.0" else json.loads(text))
+    assert in_full(shortened(text)) == text

@@ -13,14 +13,16 @@ import attrs
 
 LABEL_DIGEST, SAME_VARIABLES = r'"\u007ai"', r'"\u007av"'
 
-_TEXT = r'"(?:[^"\\]+|\\.)*"'
+_TEXT = r'"(?:[^"\\]++|\\.)*+"'  # possessive: a text has one end, so nothing is tried again
 _BEGINNING = re.compile(
-    rf'{{"id":{_TEXT}(?:,"task":{_TEXT})?,"testIdx":\d+,"promptIdx":\d+,"promptId":({_TEXT}),'
-    rf'"provider":{{"id":{_TEXT},"label":{_TEXT}}},'
-    rf'"prompt":{{"raw":(?:null|{_TEXT}),"label":({_TEXT})}},"vars":(?={{)'
+    rf'{{"id": ?{_TEXT}(?:, ?"task": ?{_TEXT})?, ?"testIdx": ?\d+, ?"promptIdx": ?\d+,'
+    rf' ?"promptId": ?({_TEXT}), ?"provider": ?{{"id": ?{_TEXT}, ?"label": ?{_TEXT}}},'
+    rf' ?"prompt": ?{{"raw": ?(?:null|{_TEXT}), ?"label": ?({_TEXT})}}, ?"vars": ?(?={{)'
 )
-"""A record up to its variables."""
-_TEST = re.compile(rf',"testCase":{{(?:"case":{_TEXT},)?"description":(?:null|{_TEXT}),"vars":')
+"""A record up to its variables. Records that orjson does not write have spaces."""
+_TEST = re.compile(
+    rf', ?"testCase": ?{{(?:"case": ?{_TEXT}, ?)?"description": ?(?:null|{_TEXT}), ?"vars": ?'
+)
 """The text between these and the variables of the test."""
 _value_at = json.JSONDecoder().raw_decode
 
