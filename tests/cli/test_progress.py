@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -248,24 +249,27 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
     assert run_virtual(main) == [line("0:05", 5)]
 
 
-@pytest.mark.parametrize(("left", "lines"), [(None, 2), (3.0, 2), (60.0, 3)])
-def test_a_long_run_shows_a_line_at_once(left: float | None, lines: int) -> None:
+@pytest.mark.parametrize("since", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("left", [None, 3.0, 60.0])
+def test_a_long_run_shows_a_line_at_once(left: float | None, since: float) -> None:
     """It is known to be long by the pace of its first rows; a short run has no line before five seconds."""
 
     async def main() -> list[str]:
         began = trio.current_time()
 
         def state() -> RunSnapshot:
-            return attrs.evolve(RUN, elapsed_s=trio.current_time() - began, eta_s=left)
+            elapsed = trio.current_time() - began
+            return attrs.evolve(RUN, elapsed_s=elapsed, eta_s=left if elapsed >= since else None)
 
         stream = io.StringIO()
         with contextlib.redirect_stderr(stream), trio.move_on_after(12):
             await PlainProgress().show(state, tuple)
         return stream.getvalue().splitlines()
 
-    shown = run_virtual(main)
-    assert len(shown) == lines
-    assert ("0:00" in shown[0]) == (lines > 2)
+    first = {0.0: ["0:00"], 0.7: ["0:01"]}.get(since, []) if left == 60 else []
+    assert [re.findall(r"\d:\d\d", line)[0] for line in run_virtual(main)] == [
+        *(*first, "0:05", "0:10")
+    ]
 
 
 @given(st.floats(0, 100))

@@ -43,7 +43,7 @@ class UnreadRow:
     """A stored row of which a comparison reads a few members only; its record is made if it is shown."""
 
     json: Mapping[str, Any] = attrs.field(repr=False)
-    """The row as JSON, without its token counts."""
+    """The members of its JSON that a comparison reads."""
     index: int
     status: Status
     outcome: str

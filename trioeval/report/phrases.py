@@ -5,7 +5,6 @@ reads a shortened record and finds everything else in it under the same names. I
 by its number, which no encoder of records does: nothing that a user wrote is taken for a token.
 """
 
-import json
 import re
 from typing import Any
 
@@ -119,31 +118,33 @@ def _phrase(token: re.Match[str]) -> str:
     return _PHRASES[token[0]]
 
 
-# Shortened records, parsed without their phrases, for programs that read very many.
+# The members of a shortened record that a comparison of runs reads, without its phrases.
 
 
 _MARK, _NUL = r'"\u007a', r'"\u0000'
 """The beginning of tokens, and another one that parsers tell apart from all texts of users: no record that is
 not compressed has this character."""
 _ANY_NUL = _NUL[1:].encode()
-_SAME_VARIABLES: str = json.loads(SAME_VARIABLES.replace(_MARK, _NUL))
-_MEMBERS: dict[str, dict[str, Any]] = {
-    token.replace(_MARK, "\0").split('"')[0]: json.loads(f"{{{phrase}}}")
-    for token, phrase in _PHRASES.items()
-    if phrase.startswith('"')
-}
-"""The members that phrases stand for, by the names of their tokens."""
 
 
-def parsed_short(text: str) -> dict[str, Any] | None:
+def _name(token: str) -> str:
+    """Return the text of a token as parsers of the other beginning read it."""
+    return token.replace(_MARK, "\0").split('"')[0]
+
+
+_SUCCESS, _NOTHING_SPENT = _name(SHORT.success), _name(SHORT.nothing_spent)
+_SAME_VARIABLES = _name(SAME_VARIABLES)
+
+
+def compared_members(text: str) -> dict[str, Any] | None:
     r"""Return a shortened record, parsed fast; None if it has to be parsed in full to be exact.
 
-    It has its own members, those of `gradingResult`, `vars`, `testCase.vars`, `testCase.metadata` and
-    `response.output`, but no token counts. Whole numbers beyond 64 bits are rounded.
+    Of the members that may be part of a phrase it has only `score`, the `namedScores` of `gradingResult`, the
+    variables and metadata of the test, and the output. Whole numbers beyond 64 bits are rounded.
 
     Example:
-        >>> parsed_short('{"\\u007as":0}')
-        {'score': 1.0, 'namedScores': {}, 'failureReason': 0, 'error': None}
+        >>> compared_members('{"\\u007as":0,"vars":{"a":1}}')
+        {'vars': {'a': 1}, 'score': 1.0}
     """
     try:
         found = orjson.loads(text.replace(_MARK, _NUL))
@@ -157,11 +158,11 @@ def parsed_short(text: str) -> dict[str, Any] | None:
     by_users = found.get("vars"), test.get("vars"), test.get("metadata"), response.get("output")
     if _ANY_NUL in orjson.dumps(by_users):  # they hold a phrase as well
         return None
-    for part in (found, _object(found.get("gradingResult"))):
-        if not _MEMBERS.keys().isdisjoint(part):
-            for name in _MEMBERS.keys() & part:
-                del part[name]
-                part.update(_MEMBERS[name])
+    if found.pop(_SUCCESS, None) is not None:
+        found["score"] = 1.0
+    verdict = _object(found.get("gradingResult"))
+    if verdict.pop(_NOTHING_SPENT, None) is not None:
+        verdict["namedScores"] = {}
     return found
 
 

@@ -13,7 +13,7 @@ import attrs
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.phrases import in_full, parsed_short
+from trioeval.report.phrases import compared_members, in_full
 from trioeval.report.stored import StoredCall
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
@@ -131,10 +131,10 @@ def read_record(stored: str | bytes) -> str:
 def quick_record(stored: str | bytes) -> dict[str, Any] | None:
     """Return a record, parsed as fast as possible; None if only `read_record` reads it exactly.
 
-    See `trioeval.report.phrases.parsed_short` for what it lacks.
+    See `trioeval.report.phrases.compared_members` for what it lacks.
     """
     try:
-        return parsed_short(read_text(stored))
+        return compared_members(read_text(stored))
     except ValueError:  # damaged
         return None
 

@@ -22,7 +22,7 @@ from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
-_EARLY = 0.25  # seconds before the first line of a run that is known to take longer than that
+_EARLY = (0.25, 0.5, 1.0)  # seconds after which a run may be known to take longer than that
 _LANES = 5  # lanes of a line
 _NAME = 50  # characters of a name
 
@@ -38,10 +38,13 @@ class PlainProgress(RunProgress):
         self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run, until cancelled."""
-        await trio.sleep(_EARLY)
-        if (left := state().eta_s) is not None and left > self.every:
-            say(plain_line(state(), more()))
-        await trio.sleep(self.every - _EARLY)
+        began = trio.current_time()
+        for early in _EARLY:
+            await trio.sleep_until(began + early)
+            if (left := state().eta_s) is not None and left > self.every:
+                say(plain_line(state(), more()))
+                break
+        await trio.sleep_until(began + self.every)
         while True:
             say(plain_line(state(), more()))
             await trio.sleep(self.every)
