@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import orjson
 
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
 from trioeval.suite.expand import Column, Step
 from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions, own_description
-from trioeval.suite.plain import plain_data
+from trioeval.suite.plain import members, plain_data
 
 # JSON texts that are the same for the same data, in every process and version.
 
@@ -48,26 +49,19 @@ def canonical(value: Any) -> str:
         '{"10":[1,null],"2":"e"}'
     """
     try:
-        if _is_simple(value):
+        if (
+            type(value) is dict
+            and _SIMPLE.issuperset(map(type, value.values()))
+            and _NAMES.issuperset(map(type, value))
+        ):  # it survives a JSON round trip unchanged
             return _quick_text(value) or encode(value)
         return encode(_as_read(value))
     except (ValueError, RecursionError):
         return _NO_JSON
 
 
-def _is_simple(value: Any) -> bool:
-    """Return whether a value is known to survive a JSON round trip unchanged."""
-    return (
-        type(value) is dict
-        and _SIMPLE.issuperset(map(type, value.values()))
-        and _NAMES.issuperset(map(type, value))
-    )
-
-
 def _quick_text(value: dict[str, Any]) -> str | None:
     """Return the same text as `_encode` for simple data, faster; None where orjson differs."""
-    import orjson
-
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # large numbers and lone surrogates
@@ -358,9 +352,10 @@ class Identities:
 
     def _options_text(self, options: TestOptions) -> str:
         last, text = self._options
-        if options is not last and options != last:
-            found = plain_data(attrs.evolve(options, **_ELSEWHERE))
-            text = self._text(_public(found))
+        if options is not last:
+            if options != last:
+                found = plain_data(attrs.evolve(options, **_ELSEWHERE))
+                text = self._text(_public(found))
             self._options = options, text
         return text
 
@@ -389,7 +384,7 @@ def _entry(entry: ProviderEntry) -> Any:
 
 
 def _assertion(assertion: Assertion) -> Any:
-    data = plain_data(assertion)
+    data = members(assertion)
     for name in _ASKING & data.keys():
         data[name] = _public(data[name])
     if assertion.assertions:
@@ -444,7 +439,7 @@ def _digest(text: str) -> bytes:
 
 
 def _hashed(text: str) -> str:
-    return _digest(text).hex()
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _number_of(text: str) -> int:

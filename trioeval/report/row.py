@@ -5,7 +5,6 @@ record has all facts; parts that must not be shown are removed by
 `trioeval.report.records.RowRecord.stripped`.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from trioeval.grading.grade import RENDERED
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.formats.json import compact, shallow
+from trioeval.report.formats.json import compact, read_compact, shallow
 from trioeval.report.phrases import IN_FULL, SHORT, Phrases
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
 from trioeval.report.repeats import LABEL_DIGEST, SAME_VARIABLES, label_digest
@@ -36,7 +35,7 @@ _NO_TEXTS: Mapping[int, str] = {}
 
 def row_json(row: Row, eval_id: str) -> dict[str, Any]:
     """Return one row as JSON data; see `row_text`."""
-    found: dict[str, Any] = json.loads(row_text(row, eval_id))
+    found: dict[str, Any] = read_compact(row_text(row, eval_id))
     return found
 
 
@@ -105,7 +104,7 @@ def _test_text(step: Step, variables: str, assertions: Mapping[int, str], words:
         metadata = shallow(dict(test.metadata))
         rest = _members({"threshold": test.threshold, "options": options, "metadata": metadata})
     return (
-        f'{{{case}"description":{compact(test.description)},"vars":{variables},'
+        f'{{{case}{_members({"description": test.description})},"vars":{variables},'
         f'"assert":[{",".join(assertions.values())}],{rest}}}'
     )
 
@@ -189,7 +188,7 @@ def _spent_members(row: Row, cost: float | None, used: str, words: Phrases) -> s
 def _whole_usage_text(row: Row, used: str, words: Phrases) -> str:
     if row.lost is NOTHING_SPENT and row.spent is NOTHING_SPENT:
         return used
-    found = json.loads(_usage_text(row, IN_FULL))
+    found = read_compact(_usage_text(row, IN_FULL))
     if row.lost is not NOTHING_SPENT:
         found |= sum_json(found, spent_json(row.lost))
     return _counts_text(found | {"assertions": spent_json(row.spent)}, words)

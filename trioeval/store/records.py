@@ -35,8 +35,6 @@ _ANY_RATIO = 16 * 2**20
 _RATIO = 100
 """The largest accepted ratio of a text to its stored bytes."""
 
-_MISHANDLED = (r"\u0000", r"\ud", r"\uD")
-"""Escapes of characters that SQLite mishandles, or their beginnings."""
 _LEVEL = 1  # three times as fast as the default, and hardly larger
 
 
@@ -51,7 +49,7 @@ def stored_json(text: str) -> str | bytes:
         >>> len(stored_json('"' + 100_000 * "x" + '"')) < 1000
         True
     """
-    if any(escape in text for escape in _MISHANDLED):
+    if r"\u0000" in text or r"\ud" in text or r"\uD" in text:
         return _compressed(text)
     if text.isascii():
         return text if len(text) < LONG else _compressed(text)

@@ -20,7 +20,7 @@ from trioeval.evaluation.status import Status
 from trioeval.grading.algebra import components
 from trioeval.providers import Reply
 from trioeval.providers.secrets import hide, hide_in, spellings
-from trioeval.report.formats.json import compact
+from trioeval.report.formats.json import compact, read_compact
 from trioeval.report.phrases import IN_FULL, SHORT, Phrases, in_full, shortened
 from trioeval.report.records import RowRecord
 from trioeval.report.row import row_json, row_text
@@ -319,7 +319,7 @@ def make_record(row: Row, place: RunPlace) -> RowRecord:
     """Return the record of a row with its text; if it cannot be serialized, as much as possible."""
     keys = place.keys.get(row.task, ())
     _, text = written_row(row, place.eval_id)
-    record = json.loads(text)
+    record = read_compact(text)
     if _may_hold(text, keys):
         record = hide_in(record, keys)
         text = compact(record)

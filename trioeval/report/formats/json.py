@@ -54,6 +54,19 @@ def compact(value: Any) -> str:
         return to_json(value)
 
 
+def read_compact(text: str) -> Any:
+    """Return the data of a text of objects that `compact` made, as fast as possible and exactly.
+
+    orjson rounds whole numbers beyond 64 bits, and refuses lone surrogates. An object with one of them was
+    written by Python's own encoder, which puts a space after each name.
+
+    Example:
+        >>> read_compact(compact({"a": 2**70})) == {"a": 2**70}
+        True
+    """
+    return json.loads(text) if '": ' in text else orjson.loads(text)
+
+
 def indented(value: Any, margin: str = "\n") -> str:
     """Return JSON text on many lines, indented by two spaces a level; otherwise like `compact`."""
     try:
