@@ -12,7 +12,6 @@ from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_tes
 from trioeval.report.records import STRIPPED_PROMPT, RowRecord
 from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import Totals
-from trioeval.report.zero_counters import row_without_zeros, without_zeros
 
 if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
@@ -41,7 +40,11 @@ class RunInfo:
     def row_json(self, record: RowRecord) -> Mapping[str, Any]:
         """Return a row as documents have it, without the parts that must not be shown."""
         found = record.stripped(self.strip).json
-        return row_without_zeros(found) if self.omit_zero_counters else found
+        if not self.omit_zero_counters:
+            return found
+        from trioeval.report.zero_counters import row_without_zeros
+
+        return row_without_zeros(found)
 
     def row_line(self, record: RowRecord) -> str:
         """Return the same row as a line of JSON Lines."""
@@ -51,7 +54,11 @@ class RunInfo:
 
     def usage_json(self, usage: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the token usage of many rows as documents have it."""
-        return without_zeros(usage) if self.omit_zero_counters else usage
+        if not self.omit_zero_counters:
+            return usage
+        from trioeval.report.zero_counters import without_zeros
+
+        return without_zeros(usage)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,3 @@
-# Separate from `report.results`: the form of counters, while that has the data of files.
 """Rows and totals without the token counters that are zero, for smaller result files. Pure.
 
 A `tokenUsage` stays an object, so that programs find one; a `tokensUsed` without any counter is left out.
