@@ -34,4 +34,6 @@ class LazySequence(Sequence[T_co]):
     def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
         if isinstance(index, slice):
             return [*map(self.entry, range(len(self))[index])]
+        if 0 <= index < len(self):  # most accesses
+            return self.entry(index)
         return self.entry(range(len(self))[index])

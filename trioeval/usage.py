@@ -35,6 +35,25 @@ class Usage:
             return self.total
         return self.prompt + self.completion
 
+    @property
+    def is_zero(self) -> bool:
+        """True if no number is reported, except zeros.
+
+        Example:
+            >>> Usage(total=0).is_zero, Usage(reasoning=1).is_zero
+            (True, False)
+        """
+        return not (
+            self.prompt
+            or self.completion
+            or self.total
+            or self.cached
+            or self.cache_creation
+            or self.reasoning
+            or self.accepted_prediction
+            or self.rejected_prediction
+        )
+
     @classmethod
     def sum(cls, several: Iterable["Usage"]) -> "Usage":
         """Return the sum of several usages; numbers that none of them reports stay None.

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_lanes_of_local_providers_are_not_shown() -> None:
 
 
 def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
-    """The first line appears after a second, then one every five, all from the events of a real run."""
+    """A line appears every five seconds, all from the events of a real run."""
 
     async def main() -> list[str]:
         lanes = Lanes([LaneSpec("fast", 3), LaneSpec("paced", 2, rpm=6), LaneSpec("full", 1)])
@@ -246,6 +247,29 @@ def test_lines_show_the_activity_and_waits_of_each_lane() -> None:
         )
 
     assert run_virtual(main) == [line("0:05", 5)]
+
+
+@pytest.mark.parametrize("since", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("left", [None, 3.0, 60.0])
+def test_a_long_run_shows_a_line_at_once(left: float | None, since: float) -> None:
+    """It is known to be long by the pace of its first rows; a short run has no line before five seconds."""
+
+    async def main() -> list[str]:
+        began = trio.current_time()
+
+        def state() -> RunSnapshot:
+            elapsed = trio.current_time() - began
+            return attrs.evolve(RUN, elapsed_s=elapsed, eta_s=left if elapsed >= since else None)
+
+        stream = io.StringIO()
+        with contextlib.redirect_stderr(stream), trio.move_on_after(12):
+            await PlainProgress().show(state, tuple)
+        return stream.getvalue().splitlines()
+
+    first = {0.0: ["0:00"], 0.7: ["0:01"]}.get(since, []) if left == 60 else []
+    assert [re.findall(r"\d:\d\d", line)[0] for line in run_virtual(main)] == [
+        *(*first, "0:05", "0:10")
+    ]
 
 
 @given(st.floats(0, 100))

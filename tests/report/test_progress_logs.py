@@ -158,15 +158,16 @@ def test_github_output_has_groups_and_annotations() -> None:
     lines = told_of_run("github", seconds=11)
     assert_inert_log("\n".join(lines), own=("group", "endgroup", "error", "notice"))
     assert lines[0] == "::group::trioeval: progress"
-    assert lines[2] == "\\::warning::hostile"
-    assert lines[3:7] == [
+    assert [line.split(" ")[0] for line in lines[1:3]] == ["50/200", "50/200"]
+    assert lines[3] == "\\::warning::hostile"
+    assert lines[4:8] == [
         "::endgroup::",
         "::group::trioeval: results",
         " \\::stop-commands::hostile",
         "::endgroup::",
     ]
     assert len([line for line in lines if line.startswith("::error ")]) == 10
-    assert lines[7] == (
+    assert lines[8] == (
         "::error file=evals/suite.yaml,title=FAIL mine%2C row 0 (word=hi)"
         '::::error::hostile ##\\[group]hostile, 100 %25; output: "say hi"'
     )
@@ -180,7 +181,7 @@ def test_annotations_omit_stripped_parts() -> None:
     assert not any("output:" in line for line in told_of_run("github", strip, seconds=11))
     strip = Strip(test_vars=True, grading_result=True)
     lines = told_of_run("github", strip, Path("/elsewhere"), seconds=11)
-    assert lines[7] == "::error title=FAIL mine%2C row 0::no reason given"
+    assert lines[8] == "::error title=FAIL mine%2C row 0::no reason given"
 
 
 def test_rows_that_were_not_run_have_no_annotations() -> None:

@@ -8,7 +8,7 @@ from trioeval.report.formats.document import document
 from trioeval.report.formats.json import json_chunks
 from trioeval.report.head import config_tests
 from trioeval.report.redact import keys_of, redacted
-from trioeval.report.row import verdict_json
+from trioeval.report.row import verdict_text
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_credentials_are_removed_from_webhook_urls(kind: str) -> None:
         assertion=Assertion(type=kind, value=hook["value"]),
         metadata={"renderedAssertionValue": url},
     )
-    data = verdict_json(verdict)
+    data = json.loads(verdict_text(verdict))
     assert data["assertion"]["value"] == "http://127.0.0.1:9/{{word}}?[redacted]"
     assert data["metadata"] == {"renderedAssertionValue": "http://127.0.0.1:9/a?[redacted]"}
 

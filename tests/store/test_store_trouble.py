@@ -63,7 +63,7 @@ def test_a_full_disk_loses_no_written_row(tmp_path: Path, room: int) -> None:
             assert "no room left on its disk; make room, or name another file" in str(store.error)
             assert [record["response"]["output"] for record in run.records(None)] == [LONG] * 100
             assert [record["response"]["output"] for record in run.records(None, 0)] == [LONG] * 100
-            assert run.record(row_at(99)).output == LONG
+            assert run.record(row_at(99, LONG)).output == LONG
             with read_store(path) as reader:
                 assert reader.runs()[0].rows == safe
             run.finish("interrupted", duration_ms=1.0)

@@ -85,6 +85,12 @@ EnvFiles = Annotated[
         "Variables that are set and not empty take precedence.",
     ),
 ]
+OmitZeroCounters = Annotated[
+    Switch,
+    Parameter(
+        help="Leave token counters that are zero out of .json, .jsonl, .yaml and .xml files."
+    ),
+]
 
 
 def _group(name: str, key: int) -> Any:
@@ -246,6 +252,7 @@ class OutputFlags:
     output: Annotated[Paths, Parameter(name=["--output", "-o"])] = ()
     """Write the results to this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml .md .parquet .eval.
     Repeatable."""
+    omit_zero_counters: OmitZeroCounters = False
     table: Annotated[bool | None, _effective("on")] = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[

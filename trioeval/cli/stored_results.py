@@ -41,17 +41,28 @@ def open_runs(db: Path | None, environment: EnvironmentSettings) -> Iterator[Sto
 
 
 def results_of(
-    reader: StoreReader, facts: StoredRunFacts, environment: EnvironmentSettings
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    environment: EnvironmentSettings,
+    *,
+    omit_zero_counters: bool = False,
 ) -> Sequence[Results]:
     """Return the results of each task of a run, for result files.
 
     Reads each row once, for the totals, unless they were kept when the run ended.
+
+    Args:
+        reader: The store.
+        facts: The run.
+        environment: The settings that say which parts are left out.
+        omit_zero_counters: Whether files leave out token counters that are zero.
     """
     info = RunInfo(
         utc_exported=utc(datetime.now(UTC)),
         duration_ms=facts.duration_ms,
         strip=environment.strip,
         escape_formulas=environment.escape_formulas,
+        omit_zero_counters=omit_zero_counters,
         activity=reader.activity(facts),
         database=reader.path.stem,
         suite=facts.suite,
@@ -193,7 +204,7 @@ def _write_lines(path: Path, results: Sequence[Results]) -> OutputError | None:
     lines = LinesFile(path)
     lines.open()
     for part in results:
-        for record in part.shown():
-            lines.add(record.text)
+        for record in part.rows():
+            lines.add(part.info.row_line(record))
     lines.close()
     return lines.error

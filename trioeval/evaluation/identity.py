@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import orjson
 
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
 from trioeval.suite.expand import Column, Step
 from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions, own_description
-from trioeval.suite.plain import plain_data
+from trioeval.suite.plain import members, plain_data
 
 # JSON texts that are the same for the same data, in every process and version.
 
@@ -48,26 +49,19 @@ def canonical(value: Any) -> str:
         '{"10":[1,null],"2":"e"}'
     """
     try:
-        if _is_simple(value):
+        if (
+            type(value) is dict
+            and _SIMPLE.issuperset(map(type, value.values()))
+            and _NAMES.issuperset(map(type, value))
+        ):  # it survives a JSON round trip unchanged
             return _quick_text(value) or encode(value)
         return encode(_as_read(value))
     except (ValueError, RecursionError):
         return _NO_JSON
 
 
-def _is_simple(value: Any) -> bool:
-    """Return whether a value is known to survive a JSON round trip unchanged."""
-    return (
-        type(value) is dict
-        and _SIMPLE.issuperset(map(type, value.values()))
-        and _NAMES.issuperset(map(type, value))
-    )
-
-
 def _quick_text(value: dict[str, Any]) -> str | None:
     """Return the same text as `_encode` for simple data, faster; None where orjson differs."""
-    import orjson
-
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # large numbers and lone surrogates
@@ -123,7 +117,7 @@ class _KnownColumn:
     """The prompt and the transform of the output, for tests with their own provider."""
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class Identity:
     """The id and the content digest of one row."""
 
@@ -176,7 +170,7 @@ class RecordedIdentity:
     row: bytes
     """The id of the row, see `recorded_row_id`, as 16 bytes."""
     number: int
-    """The number of its test; see `number_of_test`."""
+    """A 64-bit number, the same for all rows of a column with the same test."""
     column: str
     """The provider and the prompt."""
     variables: Mapping[str, Any]
@@ -193,7 +187,8 @@ class RecordedIdentities:
         >>> found = RecordedIdentities().of(record)
         >>> found.row.hex() == row_id("p", "q", {"a": 1}, None)
         True
-        >>> found.number == number_of_test({"a": 1}, None)
+        >>> again = RecordedIdentities().of(record | {"vars": {"a": 1.0}})
+        >>> again.number == found.number
         True
     """
 
@@ -211,17 +206,14 @@ class RecordedIdentities:
                 self._columns[own, label] = known
         variables, test = _object(get("vars")), _object(get("testCase"))
         known_as = _known_as(test)
-        text = _of_test(known_as, variables)
-        # The variables of the test are the same in all columns and repeats; those of a row may hold outputs.
+        digest = _digest(f"{known[1]}{_of_test(known_as, variables)}")
+        # The variables of the test are the same in all repeats; those of a row may hold outputs.
         named = test.get("vars") or variables
-        by_test = text if named == variables else _of_test(known_as, named)
-        return RecordedIdentity(
-            _digest(f"{known[1]}{text}"),
-            _number_of(by_test),
-            known[0],
-            variables,
-            test,
+        by_test = (
+            digest if named == variables else _digest(f"{known[1]}{_of_test(known_as, named)}")
         )
+        number = int.from_bytes(by_test[:8], "big")
+        return RecordedIdentity(digest, number, known[0], variables, test)
 
     def of_test(self, record: Mapping[str, Any], column: int) -> bytes:
         """Return the same id for all rows with the same test in a column, whatever its provider."""
@@ -360,9 +352,10 @@ class Identities:
 
     def _options_text(self, options: TestOptions) -> str:
         last, text = self._options
-        if options is not last and options != last:
-            found = plain_data(attrs.evolve(options, **_ELSEWHERE))
-            text = self._text(_public(found))
+        if options is not last:
+            if options != last:
+                found = plain_data(attrs.evolve(options, **_ELSEWHERE))
+                text = self._text(_public(found))
             self._options = options, text
         return text
 
@@ -391,7 +384,7 @@ def _entry(entry: ProviderEntry) -> Any:
 
 
 def _assertion(assertion: Assertion) -> Any:
-    data = plain_data(assertion)
+    data = members(assertion)
     for name in _ASKING & data.keys():
         data[name] = _public(data[name])
     if assertion.assertions:
@@ -446,7 +439,7 @@ def _digest(text: str) -> bytes:
 
 
 def _hashed(text: str) -> str:
-    return _digest(text).hex()
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _number_of(text: str) -> int:
@@ -462,4 +455,5 @@ def _shown(description: Any, variables: Mapping[str, Any]) -> str:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    # The exact type first: isinstance with Mapping is slow.
+    return value if type(value) is dict or isinstance(value, Mapping) else {}

@@ -56,7 +56,7 @@ class CallRecord:
     """The identity of the model; None if it is unknown."""
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class RecordedReply:
     """A reply that is available."""
 

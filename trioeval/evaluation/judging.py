@@ -82,7 +82,7 @@ class AssertionServices:
     """Discards these replies so that they are not reused."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class JudgingContext:
     """Everything that is needed to judge one row."""
 
@@ -135,8 +135,9 @@ class Judging:
         for place, assertion in leaves(self.assertions):
             if place in self.verdicts:
                 continue
-            if self._waits(assertion) or (
-                not self._compares(place, assertion) and not self._judge_here(place, assertion)
+            kind = self._kind(assertion)
+            if _waits(assertion, kind) or (
+                not _compares(place, assertion, kind) and not self._judge_here(place, assertion)
             ):
                 waiting.append((place, assertion))
             if self._decided:
@@ -185,23 +186,6 @@ class Judging:
 
     def _kind(self, assertion: Assertion) -> Kind | None:
         return self.context.kinds.get(split_type(assertion.type)[0])
-
-    def _compares(self, place: Place, assertion: Assertion) -> bool:
-        """Return whether it is judged after all rows of its test; only such assertions are skipped."""
-        if assertion.type not in COMPARISONS or len(place) > 1:
-            return False
-        kind = self._kind(assertion)
-        return kind is not None and isinstance(kind.judge, ComparisonJudge)
-
-    def _waits(self, assertion: Assertion) -> bool:
-        kind = self._kind(assertion)
-        if kind is None or isinstance(kind.judge, ComparisonJudge):
-            return False
-        return (
-            isinstance(kind.judge, ExternalJudge)
-            or assertion.transform is not None
-            or isinstance(assertion.value, Computed)
-        )
 
     def _judge_here(self, place: Place, assertion: Assertion) -> bool:
         """Judge an assertion immediately; return False if that would block other rows for too long."""
@@ -300,6 +284,23 @@ class Judging:
 
     def _counts(self, place: Place, assertion: Assertion) -> bool:
         return bool(assertion.weight and self.assertions[place[0]].weight)
+
+
+def _compares(place: Place, assertion: Assertion, kind: Kind | None) -> bool:
+    """Return whether it is judged after all rows of its test; only such assertions are skipped."""
+    if assertion.type not in COMPARISONS or len(place) > 1:
+        return False
+    return kind is not None and isinstance(kind.judge, ComparisonJudge)
+
+
+def _waits(assertion: Assertion, kind: Kind | None) -> bool:
+    if kind is None or isinstance(kind.judge, ComparisonJudge):
+        return False
+    return (
+        isinstance(kind.judge, ExternalJudge)
+        or assertion.transform is not None
+        or isinstance(assertion.value, Computed)
+    )
 
 
 def grader_metadata(consulted: Iterable[AssertionServices]) -> dict[str, Any]:
@@ -408,7 +409,11 @@ class Judges:
         """
         step, prompt = graders.step, graders.rendered
         entry = self.steps.providers[step.provider_index]
-        config = {**entry.config, **prompt.options}
+
+        def offered(name: str) -> Sequence[Any]:
+            found = prompt.options.get(name, entry.config.get(name))
+            return found if isinstance(found, list | tuple) else ()
+
         subject = Subject.of(
             output,
             vars=without_runtime_variables(prompt.vars),
@@ -419,8 +424,8 @@ class Judges:
             finish_reason=reply.finish_reason,
             is_refusal=reply.is_refusal,
             flagged=None if reply.guardrails is None else reply.guardrails.flagged,
-            tools=_listed(config.get("tools")),
-            functions=_listed(config.get("functions")),
+            tools=offered("tools"),
+            functions=offered("functions"),
             metadata=reply.metadata,
             workspace=workspace,
         )
@@ -494,7 +499,3 @@ class Judges:
         if function is None:
             return None
         return lambda verdict: self.scoring(function, verdict, threshold)
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()

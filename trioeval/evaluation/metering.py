@@ -28,7 +28,7 @@ CHARACTERS_A_TOKEN = 4
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class CallEstimate:
     """The estimated usage of one call."""
 
@@ -69,6 +69,8 @@ class CallMeter:
     ceiling: int | None = None
     guess: int | None = None
     bounds_money: bool = False
+    _longest: Sequence[int] = attrs.field(init=False)
+    """The maximum tokens of a reply of each provider."""
     _shares: defaultdict[str, _Shares] = attrs.field(
         init=False, factory=lambda: defaultdict(_Shares)
     )
@@ -84,7 +86,7 @@ class CallMeter:
             options: Keys of the provider's config that are overridden for this call, such as tools.
         """
         known = self.metering[provider]
-        prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest(known)
+        prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest[provider]
         if options:
             prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)
@@ -94,7 +96,11 @@ class CallMeter:
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
         return CallEstimate(tokens, money, prompt_bound, reply_bound)
 
-    def _longest(self, known: Metering) -> int:
+    @_longest.default
+    def _find_longest(self) -> Sequence[int]:
+        return [self._longest_of(known) for known in self.metering]
+
+    def _longest_of(self, known: Metering) -> int:
         """Return the maximum tokens of a reply."""
         bound = known.longest_reply
         if not known.is_bounded:

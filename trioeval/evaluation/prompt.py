@@ -125,7 +125,7 @@ _GET_VAR = "get_var"
 _FEW = 64  # maximum number of registers for a row that does not name them
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class RowVariables:
     """The variables of a row, not rendered."""
 
@@ -262,7 +262,7 @@ _LONGEST_LABEL = 40  # characters of a prompt's label in messages
 _RUNTIME = frozenset({"__evalId", "__evalStepId", "__repeatIndex"})
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class RenderedPrompt:
     """The rendered prompt of a row, with its variables and options."""
 
@@ -355,12 +355,12 @@ class PromptBuilder:
     ) -> RenderedPrompt:
         templates = self.templates.for_data() if step.test.is_data else self.templates
         try:
-            prompt = templates.render_prompt(template, found)
+            prompt, variables = templates.render_row(template, found)
         except TemplateError as error:
             raise type(error)(f"{_described(step.column.prompt)}: {error}") from error
         return RenderedPrompt(
             prompt=prompt,
-            vars=templates.rendered_variables(found),
+            vars=variables,
             options={**config, **step.test.options.overrides},
             templates=templates,
             named=found,

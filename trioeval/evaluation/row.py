@@ -73,7 +73,7 @@ class RowResult(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class RowsNotRun:
     """Consecutive rows of one task that never started, without an object for each."""
 

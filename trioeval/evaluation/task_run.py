@@ -387,6 +387,8 @@ class _TaskRowsInProgress:
     """The waits of jobs; None without an observer or a journal."""
     row_reports: DurableRowReports | None = attrs.field(init=False, default=None)
     """Reports durable rows to the watch."""
+    early: bool = attrs.field(init=False)
+    """True if rows are created as soon as their jobs end, and not when it is their turn."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Recorded rows that are not emitted yet, by their job."""
     _not_run: int = attrs.field(init=False, default=0)
@@ -401,9 +403,8 @@ class _TaskRowsInProgress:
         if watch is not None:
             self.row_reports = DurableRowReports(watch, run.journal)
 
-    @property
-    def early(self) -> bool:
-        """True if rows are created as soon as their jobs end, and not when it is their turn."""
+    @early.default
+    def _is_early(self) -> bool:
         task = self.task
         records = self.run.journal is not None or bool(self.run.record_observers)
         return task.early or records or task.observer is not None

@@ -101,7 +101,7 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
     """
     if not parts:
         return Verdict(passed=True, score=1.0, reason=NO_ASSERTIONS)
-    counted = tuple(_counted(part) for part in parts)
+    counted = tuple([_counted(part) for part in parts])
     score = _mean([(part.score, _weight(part)) for part in counted])
     failed = next((part for part in counted if not part.passed), None)
     passed, reason = failed is None, ALL_PASSED if failed is None else failed.reason
@@ -122,7 +122,7 @@ def aggregate(parts: Sequence[Verdict], *, threshold: float | None = None) -> Ve
             name: _sum(weight for _, weight in shares) for name, shares in named.items()
         },
         parts=counted,
-        spent=JudgeUsage.sum(part.spent for part in counted),
+        spent=JudgeUsage.sum([part.spent for part in counted]),
     )
 
 

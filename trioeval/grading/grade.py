@@ -168,7 +168,7 @@ Render = Callable[[str], str]
 """Renders the templates of values and metrics; raises `TemplateError`."""
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class ReadyAssertion:
     """An assertion that is ready to be judged."""
 

@@ -34,7 +34,7 @@ Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 """The tasks of judges."""
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class Finding:
     """The result of a judge: whether a type holds of an output."""
 

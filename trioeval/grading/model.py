@@ -71,7 +71,7 @@ class JudgeUsage:
 NOTHING_SPENT = JudgeUsage()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class Verdict:
     """The result of grading an output, or of one part of it."""
 

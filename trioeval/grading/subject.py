@@ -10,7 +10,7 @@ from trioeval.errors import GradingError
 from trioeval.text import output_text
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: every row has one
 class Subject:
     """An output, and the data of its reply."""
 

@@ -46,7 +46,7 @@ from trioeval.kernel.outcomes import Done, Failed, Interrupted, StopReason, Time
 from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
-_PAUSE_AFTER = 0.005
+_PAUSE_AFTER = 0.001
 """Seconds after which a worker lets other tasks run, since a body need not have a checkpoint."""
 _STRIDE = 1000
 """Jobs of a closed lane that are settled between two checkpoints."""

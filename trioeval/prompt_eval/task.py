@@ -328,16 +328,16 @@ class PromptEval:
     def _row(
         self, outcome: Outcome[Verdict], state: _RowState, waits: Mapping[str, float] = NO_WAITS
     ) -> Row:
-        step, prompt = state.step, state.prompt
+        step, prompt, named = state.step, state.prompt, outcome_name(outcome)
         verdict = outcome.value if isinstance(outcome, Done) else None
-        status = Status.without_verdict(outcome_name(outcome))
         waited, calls = 0.0, 0
-        if not isinstance(outcome, NotRun | Blocked):
-            waited, calls = outcome.waited, outcome.calls + state.recalled
         graders, reply = state.graders, state.reply
         if not isinstance(outcome, NotRun | Blocked):
-            reply = self._answerer.last_reply(step, reply, outcome_name(outcome))
-        if verdict is not None:
+            waited, calls = outcome.waited, outcome.calls + state.recalled
+            reply = self._answerer.last_reply(step, reply, named)
+        if verdict is None:
+            status = Status.without_verdict(named)
+        else:
             status = Status.of_verdict(
                 verdict.passed,
                 step.test.assertions,
@@ -357,7 +357,7 @@ class PromptEval:
             verdict=verdict,
             error=explain(outcome),
             failure=provider_failure(outcome),
-            outcome=outcome_name(outcome),
+            outcome=named,
             cut=cut_of(outcome),
             lane=self._lanes[step.provider_index],
             latency_ms=state.latency_ms,

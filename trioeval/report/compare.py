@@ -5,7 +5,6 @@ About 200 bytes are held for each row of the old run, and for both runs the data
 is read once and not held.
 """
 
-import hashlib
 import math
 from array import array
 from collections import Counter
@@ -50,7 +49,6 @@ SourceRow: TypeAlias = RowRecord | UnreadRow
 _RANKS = {Status.NOT_RUN: 0, Status.ERROR: 0, Status.FAIL: 1, Status.PASS: 2, Status.NOT_GRADED: 3}
 _BY_RANK = {rank: status for status, rank in _RANKS.items()}
 _NAME = 200  # characters of the name of a test
-_DIGEST = 8  # bytes that distinguish outputs
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +111,7 @@ class Comparison:
     _ranks: bytearray = attrs.field(factory=bytearray, init=False)
     _scores: "array[float]" = attrs.field(factory=lambda: array("d"), init=False)
     _metrics: KeptMetrics = attrs.field(factory=KeptMetrics, init=False)
-    _outputs: bytearray = attrs.field(factory=bytearray, init=False)
+    _outputs: "array[int]" = attrs.field(factory=lambda: array("q"), init=False)
     _is_ended: bytearray = attrs.field(factory=bytearray, init=False)
     _is_met: bytearray = attrs.field(factory=bytearray, init=False)
 
@@ -128,7 +126,7 @@ class Comparison:
             self._ranks.append(_RANKS[row.side.status])
             self._scores.append(row.side.score)
             self._is_ended.append(row.is_ended)
-            self._outputs += row.output
+            self._outputs.append(row.output)
         self._is_met = bytearray(len(self._ranks))
 
     @property
@@ -159,7 +157,7 @@ class Comparison:
                 yield _row_change(source, kind="new", before=None, after=_shown_side(source))
                 continue
             before = Side(_BY_RANK[self._ranks[place]], self._scores[place])
-            other = self._outputs[place * _DIGEST : (place + 1) * _DIGEST] != row.output
+            other = self._outputs[place] != row.output
             kind = _kind(before, row.side, is_answered_otherwise=other)
             column.kinds[kind] += 1
             column.add_pair(before, row, self._metrics.of(place))
@@ -208,7 +206,7 @@ class Comparison:
             place=RowPlace(identity.number, cluster_number(cluster)),
             side=Side(status, get("score", 0.0)),
             is_ended=source.is_ended,
-            output=_output_digest(get("response")),
+            output=_output_hash(get("response")),
             metrics=metrics_of(get("gradingResult"), status),
         )
 
@@ -244,10 +242,10 @@ def _shown_side(source: SourceRow) -> Side:
     return Side(source.status, record.score)
 
 
-def _output_digest(response: Any) -> bytes:
-    output = response.get("output") if isinstance(response, Mapping) else None
-    text = f'"{output}' if isinstance(output, str) else compact(output)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
+def _output_hash(response: Any) -> int:
+    is_object = type(response) is dict or isinstance(response, Mapping)
+    output = response.get("output") if is_object else None
+    return hash(output if isinstance(output, str) else (compact(output),))
 
 
 def _kind(before: Side, after: Side, *, is_answered_otherwise: bool) -> Kind:

@@ -25,7 +25,7 @@ runs has graded; an error is worse than a fail.
 KINDS: tuple[Kind, ...] = ("same", "better", "worse", "changed", "new", "gone", "unfinished")
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class Side:
     """A row in one of the runs."""
 
@@ -38,27 +38,17 @@ class Side:
         return self.score if self.status.is_graded and math.isfinite(self.score) else None
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class UnreadRow:
     """A stored row of which a comparison reads a few members only; its record is made if it is shown."""
 
-    text: str = attrs.field(repr=False)
+    json: Mapping[str, Any] = attrs.field(repr=False)
+    """The members of its JSON that a comparison reads."""
     index: int
     status: Status
     outcome: str
     read: Callable[[], Mapping[str, Any]] = attrs.field(repr=False)
-    """Returns its JSON."""
-
-    @property
-    def json(self) -> Mapping[str, Any]:
-        """The row as JSON, parsed fast: whole numbers beyond 64 bits are rounded."""
-        import orjson
-
-        try:
-            found = orjson.loads(self.text)
-        except ValueError:  # numbers and texts that only Python reads, or a damaged record
-            return self.read()
-        return found if isinstance(found, dict) else self.read()
+    """Returns all of its JSON."""
 
     @property
     def is_ended(self) -> bool:
@@ -84,8 +74,8 @@ class ComparedRow:
     place: RowPlace
     side: Side
     is_ended: bool
-    output: bytes
-    """The digest of the output."""
+    output: int
+    """The hash of the output: 64 bits, in this process alone."""
     metrics: Mapping[str, tuple[float, float]]
     """The value and the weight of each metric."""
 

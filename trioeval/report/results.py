@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trioeval.report.formats.json import compact
 from trioeval.report.head import Head, HeadColumn, stripped_config, stripped_test
 from trioeval.report.records import STRIPPED_PROMPT, RowRecord
 from trioeval.report.strip import KEEP_ALL, Strip
@@ -27,12 +28,37 @@ class RunInfo:
     """The parts that are left out of all files."""
     escape_formulas: bool = True
     """True if cells of a spreadsheet that look like formulas are made inert."""
+    omit_zero_counters: bool = False
+    """True if documents and JSON Lines leave out token counters that are zero."""
     activity: Sequence[Mapping[str, Any]] = ()
     """The results of `Activity.json`, one for each execution."""
     database: str = "results"
     """The name of the database file of the run, without its suffix."""
     suite: str | None = None
     """The path of its suite; None if it did not come from a file."""
+
+    def row_json(self, record: RowRecord) -> Mapping[str, Any]:
+        """Return a row as documents have it, without the parts that must not be shown."""
+        found = record.stripped(self.strip).json
+        if not self.omit_zero_counters:
+            return found
+        from trioeval.report.zero_counters import row_without_zeros
+
+        return row_without_zeros(found)
+
+    def row_line(self, record: RowRecord) -> str:
+        """Return the same row as a line of JSON Lines."""
+        if self.omit_zero_counters:
+            return compact(self.row_json(record))
+        return record.stripped(self.strip).text
+
+    def usage_json(self, usage: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the token usage of many rows as documents have it."""
+        if not self.omit_zero_counters:
+            return usage
+        from trioeval.report.zero_counters import without_zeros
+
+        return without_zeros(usage)
 
 
 @attrs.frozen(kw_only=True)

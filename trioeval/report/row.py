@@ -5,112 +5,151 @@ record has all facts; parts that must not be shown are removed by
 `trioeval.report.records.RowRecord.stripped`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from trioeval.documents.structure import camel
 from trioeval.grading import Assertion, Verdict
-from trioeval.grading.algebra import SET, components
+from trioeval.grading.algebra import ALL_PASSED, SET, components
 from trioeval.grading.grade import RENDERED
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import COMMAND, WEBHOOK
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.formats.json import shallow
+from trioeval.report.formats.json import compact, read_compact, shallow
+from trioeval.report.phrases import IN_FULL, SHORT, Phrases
 from trioeval.report.redact import redacted, redacted_command, redacted_judges
-from trioeval.report.usage import spent_json, sum_json, usage_json
+from trioeval.report.repeats import LABEL_DIGEST, SAME_VARIABLES, label_digest
+from trioeval.report.usage import NO_COUNTS, spent_json, sum_json, usage_json
 from trioeval.run import Row
-from trioeval.suite.model import Prompt, TestOptions
+from trioeval.suite.expand import Step
+from trioeval.suite.model import TestOptions
 from trioeval.suite.plain import plain_data
 from trioeval.usage import Usage
 
 _SHORTEST = 0.001  # seconds of the shortest wait that is recorded
-
-NOTHING_SAID: Mapping[int, Mapping[str, Any]] = {}
+_OWN = "trioeval"
+_NO_TEXTS: Mapping[int, str] = {}
 
 
 def row_json(row: Row, eval_id: str) -> dict[str, Any]:
-    """Return one row as JSON data; values nested too deeply for readers are cut.
+    """Return one row as JSON data; see `row_text`."""
+    found: dict[str, Any] = read_compact(row_text(row, eval_id))
+    return found
+
+
+def row_text(row: Row, eval_id: str, words: Phrases = IN_FULL) -> str:
+    """Return one row as JSON text; values nested too deeply for readers are cut.
+
+    It is put together from texts, because most of it is the same in nearly all rows.
 
     Args:
         row: The row.
         eval_id: The id of its run.
+        words: The spelling of its phrases.
     """
     step, reply = row.step, row.reply
-    own = () if reply is None else (reply.usage, *_more_requests(row))
-    usage = usage_json(*own, cached=row.cached)
-    whole, cost = usage, None if reply is None else reply.cost
-    if row.lost is not NOTHING_SPENT:
-        whole = {**usage, **sum_json(usage, spent_json(row.lost))}
-        cost = (
-            None
-            if cost is None and row.lost.cost is None
-            else (cost or 0.0) + (row.lost.cost or 0.0)
-        )
-    if row.spent is not NOTHING_SPENT:
-        whole = {**whole, "assertions": spent_json(row.spent)}
-    metadata = shallow(dict(step.test.metadata))
+    has_tokens = words is SHORT and not step.column.prompt.config
     # A test and its verdict share their assertions, and a test may have many.
-    assertions = {id(assertion): assertion_json(assertion) for assertion in step.test.assertions}
+    assertions = {id(one): compact(assertion_json(one)) for one in step.test.assertions}
+    used = _usage_text(row, words)
+    cost = None if reply is None else reply.cost
+    if row.lost.cost is not None:
+        cost = (cost or 0.0) + row.lost.cost
+    variables = compact(shallow(dict(row.vars)))
+    verdict = "null" if row.verdict is None else verdict_text(row.verdict, assertions, words)
+    response = "null" if reply is None else _response_text(row, reply, used, words)
+    result = ""
+    if row.result is not None:
+        result = f",{compact({row.result.name: shallow(row.result.json())})[1:-1]}"
+    return (
+        f'{_place_text(row, eval_id, has_tokens=has_tokens)},"vars":{variables},"testCase":'
+        f"{_test_text(step, SAME_VARIABLES if has_tokens else variables, assertions, words)},"
+        f'"response":{response},{_success_text(row, words)},"gradingResult":{verdict},'
+        f'"latencyMs":{compact(row.latency_ms)},{_spent_members(row, cost, used, words)},'
+        f'"metadata":{_metadata_text(row, words)}{result}}}'
+    )
+
+
+def _members(found: Mapping[str, Any]) -> str:
+    """Return the members of an object, without its braces."""
+    return compact(found)[1:-1]
+
+
+def _place_text(row: Row, eval_id: str, *, has_tokens: bool) -> str:
+    """Return the beginning of a row: the parts that say which one it is."""
+    step, prompt = row.step, row.step.column.prompt
     task = "" if row.task is None else f"-{row.task}"
-    return {
-        "id": f"{eval_id}{task}-test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}",
-        **({} if row.task is None else {"task": row.task}),
-        "testIdx": step.test_idx,
-        "promptIdx": step.prompt_idx,
-        "promptId": step.column.prompt.id,
-        "provider": {"id": row.provider.id, "label": row.provider.label or ""},
-        "prompt": {
-            "raw": row.prompt,
-            "label": step.column.prompt.label,
-            **_config(step.column.prompt),
-        },
-        "vars": shallow(dict(row.vars)),
-        "testCase": {
-            **({} if step.test.extra is None else {"case": step.test.extra.name}),
-            "description": step.test.description,
-            "vars": shallow(dict(step.vars)),
-            "assert": list(assertions.values()),
-            "threshold": step.test.threshold,
-            "options": _options_json(step.test.options),
-            "metadata": metadata,
-        },
-        "response": None if reply is None else _response_json(row, reply, usage),
-        "success": row.status.is_success,
-        "score": row.score,
-        "namedScores": dict(row.named_scores),
-        "failureReason": row.status.failure_reason,
-        "error": row.error,
-        "gradingResult": None if row.verdict is None else verdict_json(row.verdict, assertions),
-        "latencyMs": row.latency_ms,
-        "cost": cost,
-        "tokenUsage": whole,
-        "metadata": {**metadata, "trioeval": _own(row)},
-        **({} if row.result is None else {row.result.name: shallow(row.result.json())}),
-    }
+    place = f"test-{step.test_idx}-prompt-{step.prompt_idx}-repeat-{step.repeat_index}"
+    found: dict[str, Any] = {"id": f"{eval_id}{task}-{place}"}
+    if row.task is not None:
+        found["task"] = row.task
+    shown: dict[str, Any] = {"raw": row.prompt, "label": prompt.label}
+    if prompt.config:
+        shown["config"] = redacted(shallow(prompt.config))
+    found |= {"testIdx": step.test_idx, "promptIdx": step.prompt_idx}
+    is_digest = has_tokens and prompt.id == label_digest(prompt.label)
+    prompt_id = LABEL_DIGEST if is_digest else compact(prompt.id)
+    provider = {"id": row.provider.id, "label": row.provider.label or ""}
+    asked = _members({"provider": provider, "prompt": shown})
+    return f'{compact(found)[:-1]},"promptId":{prompt_id},{asked}'
 
 
-def _more_requests(row: Row) -> Sequence[Usage]:
-    """Return an empty usage for each further step of a row: the usage of the reply is of all steps."""
-    return () if row.result is None else [Usage()] * (row.result.steps - 1)
+def _test_text(step: Step, variables: str, assertions: Mapping[int, str], words: Phrases) -> str:
+    test = step.test
+    case = "" if test.extra is None else f"{_members({'case': test.extra.name})},"
+    rest, options = words.plain_test, _options_json(test.options)
+    if test.threshold is not None or options or test.metadata:
+        metadata = shallow(dict(test.metadata))
+        rest = _members({"threshold": test.threshold, "options": options, "metadata": metadata})
+    return (
+        f'{{{case}{_members({"description": test.description})},"vars":{variables},'
+        f'"assert":[{",".join(assertions.values())}],{rest}}}'
+    )
 
 
-def _response_json(row: Row, reply: Reply, usage: Mapping[str, Any]) -> dict[str, Any]:
+def _success_text(row: Row, words: Phrases) -> str:
+    status, score, named = row.status, row.score, row.named_scores
+    if (
+        status.is_success
+        and score == 1
+        and type(score) is float
+        and not named
+        and row.error is None
+    ):
+        return f'"success":true,{words.success}'
+    return _members(
+        {
+            "success": status.is_success,
+            "score": score,
+            "namedScores": dict(named),
+            "failureReason": status.failure_reason,
+            "error": row.error,
+        }
+    )
+
+
+def _response_text(row: Row, reply: Reply, used: str, words: Phrases) -> str:
     # The provider's output is included if a transform changed it, or failed.
-    is_same = reply.output is row.output or reply.output == row.output
-    raw = {} if is_same else {"raw": shallow(reply.output)}
-    return {
-        "output": shallow(row.output),
-        **raw,
-        "cached": row.cached,
-        "cost": reply.cost,
-        "tokenUsage": usage,
-        "finishReason": reply.finish_reason,
-        "isRefusal": reply.is_refusal,
-        **({} if reply.guardrails is None else _guardrails_json(reply.guardrails)),
-        "metadata": shallow(dict(reply.metadata)),
-    }
+    said: dict[str, Any] = {"output": shallow(row.output)}
+    if not (reply.output is row.output or reply.output == row.output):
+        said["raw"] = shallow(reply.output)
+    is_plain = reply.finish_reason is None and reply.is_refusal is False
+    is_plain = is_plain and reply.guardrails is None and not reply.metadata
+    if is_plain and not row.cached and _is_free(reply.cost, used, words):
+        return f"{compact(said)[:-1]},{words.free_reply}}}"
+    said |= {"cached": row.cached, "cost": reply.cost}
+    rest = words.plain_reply
+    if not is_plain:
+        remarks: dict[str, Any] = {
+            "finishReason": reply.finish_reason,
+            "isRefusal": reply.is_refusal,
+        }
+        if reply.guardrails is not None:
+            remarks |= _guardrails_json(reply.guardrails)
+        rest = _members(remarks | {"metadata": shallow(dict(reply.metadata))})
+    return f'{compact(said)[:-1]},"tokenUsage":{used},{rest}}}'
 
 
 def _guardrails_json(found: Guardrails) -> Mapping[str, Any]:
@@ -118,8 +157,54 @@ def _guardrails_json(found: Guardrails) -> Mapping[str, Any]:
     return {"guardrails": facts}
 
 
-def _config(prompt: Prompt) -> dict[str, Any]:
-    return {"config": redacted(shallow(prompt.config))} if prompt.config else {}
+# The usage of a row: of its reply, and with failed calls and judges.
+
+
+def _usage_text(row: Row, words: Phrases) -> str:
+    """Return the usage of the reply alone."""
+    if row.reply is None:
+        return _counts_text(usage_json(), words)
+    usage = row.reply.usage
+    if row.result is None and not row.cached and usage.is_zero:
+        return words.reply_counts
+    # The usage of the reply is that of all its steps, each of which was a request.
+    more = [] if row.result is None else [Usage()] * (row.result.steps - 1)
+    return _counts_text(usage_json(usage, *more, cached=row.cached), words)
+
+
+def _is_free(cost: float | None, used: str, words: Phrases) -> bool:
+    """Return whether a call cost nothing, and used nothing that is counted."""
+    return cost == 0 and type(cost) is float and used is words.reply_counts
+
+
+def _spent_members(row: Row, cost: float | None, used: str, words: Phrases) -> str:
+    """Return the members of a row about its cost and usage."""
+    used = _whole_usage_text(row, used, words)
+    if _is_free(cost, used, words):
+        return words.free
+    return f'"cost":{compact(cost)},"tokenUsage":{used}'
+
+
+def _whole_usage_text(row: Row, used: str, words: Phrases) -> str:
+    if row.lost is NOTHING_SPENT and row.spent is NOTHING_SPENT:
+        return used
+    found = read_compact(_usage_text(row, IN_FULL))
+    if row.lost is not NOTHING_SPENT:
+        found |= sum_json(found, spent_json(row.lost))
+    return _counts_text(found | {"assertions": spent_json(row.spent)}, words)
+
+
+def _counts_text(used: Mapping[str, Any], words: Phrases) -> str:
+    """Return the text of a usage: of a row, with that of its judges, or of judges."""
+    counts = dict(used)
+    details, judges = counts.pop("completionDetails"), counts.pop("assertions", None)
+    text = f"{compact(counts)[:-1]},"
+    text += _members({"completionDetails": details}) if any(details.values()) else words.no_details
+    return f'{text},"assertions":{_spent_text(judges, words)}}}' if judges else f"{text}}}"
+
+
+def _spent_text(spent: Mapping[str, Any], words: Phrases) -> str:
+    return words.no_counts if spent is NO_COUNTS else _counts_text(spent, words)
 
 
 _OPTIONS = tuple(
@@ -144,6 +229,19 @@ def _options_json(options: TestOptions) -> dict[str, Any]:
     return found
 
 
+def _metadata_text(row: Row, words: Phrases) -> str:
+    """Return the metadata of the test, with the facts that only trioeval has."""
+    given = {name: fact for name, fact in row.step.test.metadata.items() if name != _OWN}
+    own = compact(_own(row))
+    if row.calls == 1 and row.wait_ms == 0:
+        own = own.replace(IN_FULL.at_once, words.at_once)
+    if row.graded:
+        graded = [verdict_text(part, _NO_TEXTS, words) for part in components(row.graded)]
+        own = f'{own[:-1]},"componentResults":[{",".join(graded)}]}}'
+    before = f"{_members(shallow(given))}," if given else ""
+    return f'{{{before}"{_OWN}":{own}}}'
+
+
 def _own(row: Row) -> dict[str, Any]:
     found: dict[str, Any] = {
         "outcome": row.outcome,
@@ -153,62 +251,59 @@ def _own(row: Row) -> dict[str, Any]:
     }
     if row.waits and (waits := {why: s for why, s in row.waits.items() if s >= _SHORTEST}):
         found["waits"] = waits
-    rest = (
-        ("firstTokenMs", row.first_token_ms),
-        ("errorKind", row.error_kind),
-        ("bodyExcerpt", row.body_excerpt),
-        ("gradingCost", row.spent.cost),
-    )
-    return _with_known(found, rest) | _graded(row)
+    if (first_token_ms := row.first_token_ms) is not None:
+        found["firstTokenMs"] = first_token_ms
+    if row.failure is not None:
+        found["errorKind"] = row.failure.kind
+        if (excerpt := row.body_excerpt) is not None:
+            found["bodyExcerpt"] = excerpt
+    if row.spent.cost is not None:
+        found["gradingCost"] = row.spent.cost
+    if row.details:
+        found["gradingError"] = shallow(dict(row.details))
+    return found
 
 
-def _graded(row: Row) -> dict[str, Any]:
-    """Return the verdicts of the assertions of a row without a verdict."""
-    found = [verdict_json(part) for part in components(row.graded)]
-    details = {"gradingError": shallow(dict(row.details))} if row.details else {}
-    return {**details, **({"componentResults": found} if found else {})}
-
-
-def _with_known(found: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members with those of the others that are not None."""
-    return found | {name: fact for name, fact in more if fact is not None}
-
-
-def verdict_json(
-    verdict: Verdict, by_id: Mapping[int, Mapping[str, Any]] = NOTHING_SAID
-) -> dict[str, Any]:
-    """Return a verdict; that of a row includes its parts.
+def verdict_text(
+    verdict: Verdict, by_id: Mapping[int, str] = _NO_TEXTS, words: Phrases = IN_FULL
+) -> str:
+    """Return a verdict as JSON text; that of a row includes its parts.
 
     Args:
         verdict: The verdict.
-        by_id: Results of `assertion_json`, by the `id` of each assertion.
+        by_id: The texts of assertions, by the `id` of each.
+        words: The spelling of its phrases.
     """
-    found: dict[str, Any] = {
-        "pass": verdict.passed,
-        "score": verdict.score,
-        "reason": verdict.reason,
-        "namedScores": dict(verdict.named_scores),
-        "tokensUsed": spent_json(verdict.spent),
-    }
+    text = f"{{{_judged_members(verdict, words)},"
+    if not verdict.named_scores and verdict.spent is NOTHING_SPENT:
+        text += words.nothing_spent
+    else:
+        spent = _spent_text(spent_json(verdict.spent), words)
+        text += f'"namedScores":{compact(dict(verdict.named_scores))},"tokensUsed":{spent}'
     if verdict.named_score_weights:
-        found["namedScoreWeights"] = dict(verdict.named_score_weights)
+        text += f',"namedScoreWeights":{compact(dict(verdict.named_score_weights))}'
     metadata = dict(verdict.metadata)
     if verdict.spent.judges:
         metadata["graders"] = list(verdict.spent.judges)
     assertion = verdict.assertion
     if assertion is None:
-        found["componentResults"] = [
-            verdict_json(part, by_id) for part in components(verdict.parts)
-        ]
+        parts = [verdict_text(part, by_id, words) for part in components(verdict.parts)]
+        text += f',"componentResults":[{",".join(parts)}]'
     elif assertion.type == SET:  # readers of promptfoo's files do not know this type
         metadata["assertionSet"] = _set_json(assertion)
     else:
-        found["assertion"] = by_id.get(id(assertion)) or assertion_json(assertion)
+        text += f',"assertion":{by_id.get(id(assertion)) or compact(assertion_json(assertion))}'
         if RENDERED in metadata and _is_webhook(assertion):
             metadata[RENDERED] = redacted_judges(metadata[RENDERED])
-    if metadata:
-        found["metadata"] = shallow(metadata)
-    return found
+    return f'{text},"metadata":{compact(shallow(metadata))}}}' if metadata else f"{text}}}"
+
+
+def _judged_members(verdict: Verdict, words: Phrases) -> str:
+    if verdict.passed and verdict.score == 1 and type(verdict.score) is float:
+        if verdict.reason == ALL_PASSED:
+            return words.all_passed
+        return f'{words.passed},"reason":{compact(verdict.reason)}'
+    return _members({"pass": verdict.passed, "score": verdict.score, "reason": verdict.reason})
 
 
 def _is_webhook(assertion: Assertion) -> bool:
@@ -225,15 +320,19 @@ def assertion_json(assertion: Assertion) -> dict[str, Any]:
         found["value"] = redacted_judges(value) if _is_webhook(assertion) else value
         if assertion.type.endswith(COMMAND):
             found["value"] = redacted_command(value)
-    rest = (
-        ("threshold", assertion.threshold),
-        ("weight", None if assertion.weight == 1 else assertion.weight),
-        ("metric", assertion.metric),
-        ("transform", assertion.transform),
-        ("contextTransform", assertion.context_transform),
-        ("config", redacted(shallow(assertion.config)) if assertion.config else None),
-    )
-    return _with_known(found, rest)
+    if assertion.threshold is not None:
+        found["threshold"] = assertion.threshold
+    if assertion.weight != 1:
+        found["weight"] = assertion.weight
+    if assertion.metric is not None:
+        found["metric"] = assertion.metric
+    if assertion.transform is not None:
+        found["transform"] = assertion.transform
+    if assertion.context_transform is not None:
+        found["contextTransform"] = assertion.context_transform
+    if assertion.config:
+        found["config"] = redacted(shallow(assertion.config))
+    return found
 
 
 def _set_json(assertion: Assertion) -> dict[str, Any]:

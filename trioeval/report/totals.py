@@ -99,7 +99,7 @@ def cluster_of(
 # Metrics of a row: the contribution of its verdict to each of them.
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has some
 class MetricShare:
     """The contribution of one row to a metric."""
 
@@ -126,6 +126,8 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
         >>> list(shares_of(verdict))
         [MetricShare(name='m', total=1.0, weight=2, count=1)]
     """
+    if not verdict["namedScores"]:
+        return
     counts: dict[str, int] = {}
     for part in verdict["componentResults"]:
         # The metric of a set is stored elsewhere; only its members are counted here.

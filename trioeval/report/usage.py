@@ -9,7 +9,8 @@ from trioeval.grading import JudgeUsage
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.usage import Usage, tokens_json
 
-_NOTHING: Mapping[str, Any] = tokens_json(Usage(), 0)
+NO_COUNTS: Mapping[str, Any] = tokens_json(Usage(), 0)
+"""The usage of judges that were not called."""
 _DETAILS = "completionDetails"
 
 
@@ -28,9 +29,9 @@ class UsageSum:
     judges: "UsageSum | None" = None
     """The usage of judges, which is counted separately; None without judges."""
     _tokens: dict[str, int] = attrs.field(
-        factory=lambda: {name: 0 for name in _NOTHING if name != _DETAILS}
+        factory=lambda: {name: 0 for name in NO_COUNTS if name != _DETAILS}
     )
-    _details: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(_NOTHING[_DETAILS], 0))
+    _details: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(NO_COUNTS[_DETAILS], 0))
 
     def add(self, used: Mapping[str, Any]) -> None:
         """Count the usage of a row from `usage_json`, without its judges."""
@@ -98,4 +99,4 @@ def sum_json(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 def spent_json(spent: JudgeUsage) -> Mapping[str, Any]:
     """Return the usage of judges for one verdict. Read-only: verdicts without usage share one object."""
-    return _NOTHING if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)
+    return NO_COUNTS if spent is NOTHING_SPENT else tokens_json(spent.usage, spent.calls)

@@ -20,7 +20,8 @@ from trioeval.store.database import lock_run, open_database, store_error
 from trioeval.store.not_run_rows import NotRunRows, read_never_began
 from trioeval.store.records import (
     RecordSource,
-    fact_texts,
+    fact_bodies,
+    quick_record,
     read_body,
     read_calls,
     read_text,
@@ -33,6 +34,7 @@ from trioeval.store.schema import INDEX_BITS, RUNS
 
 if TYPE_CHECKING:
     from trioeval.columns.result import DroppedRow
+    from trioeval.report.compare_runs import UnreadRow
     from trioeval.store.planner.owners import EndProcesses
 
 _BUSY = 30.0  # seconds that deleting waits for writers
@@ -133,18 +135,23 @@ class StoreReader(RunReader):
         for key, test, status, outcome in lines:
             yield key & _INDEX, test, _STATUSES[status], outcome
 
-    def row_texts(
-        self, run: StoredRunFacts, task: str | None = None
-    ) -> Iterator[tuple[int, Status, str, str]]:
-        """Yield the index, status, outcome and JSON text of each row of a task, by index."""
-        part, source = run.part(task), RecordSource(self.path, task)
-        if part is not None:
-            for key, status, outcome, text in fact_texts(self._connection, part, source):
-                yield key & _INDEX, _STATUSES[status], outcome, text
+    def unread_rows(self, run: StoredRunFacts, task: str | None = None) -> Iterator[UnreadRow]:
+        """Yield the rows of a task for a comparison, by index."""
+        from trioeval.report.compare_runs import UnreadRow
 
-    def parsed(self, task: str | None, index: int, text: str) -> Mapping[str, Any]:
-        """Return the record of a row of a task from its text."""
-        return RecordSource(self.path, task).parsed(index, text)
+        part, source = run.part(task), RecordSource(self.path, task)
+        if part is None:
+            return
+        for key, status, outcome, stored in fact_bodies(self._connection, part, source):
+            read = partial(source.read, key & _INDEX, stored)
+            members = quick_record(stored)
+            yield UnreadRow(
+                read() if members is None else members,
+                key & _INDEX,
+                _STATUSES[status],
+                outcome,
+                read,
+            )
 
     def totals(self, run: StoredRunFacts, task: str | None = None) -> str | None:
         """Return the text of the totals of a task, as `report.kept_totals` reads it; None if not kept."""

@@ -2,7 +2,6 @@
 
 import heapq
 import json
-import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +13,11 @@ import attrs
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
 from trioeval.providers import Guardrails, Reply
-from trioeval.report.formats.json import compact
+from trioeval.report.phrases import compared_members, in_full
 from trioeval.report.stored import StoredCall
-from trioeval.report.usage import usage_json
 from trioeval.store.database import store_error
 from trioeval.store.schema import INDEX_BITS, RUNS
-from trioeval.usage import Usage, tokens_json
+from trioeval.usage import Usage
 
 # JSON texts in the database: most of them uncompressed, so that people can read them.
 #
@@ -51,7 +49,7 @@ def stored_json(text: str) -> str | bytes:
         >>> len(stored_json('"' + 100_000 * "x" + '"')) < 1000
         True
     """
-    if "\\u" in text and ("\\u0000" in text or "\\ud" in text.lower()):
+    if r"\u0000" in text or r"\ud" in text or r"\uD" in text:
         return _compressed(text)
     if text.isascii():
         return text if len(text) < LONG else _compressed(text)
@@ -109,49 +107,13 @@ def _compressed(text: str) -> bytes:
     return packed
 
 
-# Records of rows in the database: the phrases that nearly every record repeats are stored as short tokens.
-#
-# Six of ten characters of a short record are token counts that are all zero. A token is JSON, so that SQLite
-# reads a shortened record and finds everything else in it under the same names. It spells a printable
-# character by its number, which no encoder of records does: a text without phrases is stored as it is, and
-# nothing that a user wrote is taken for a token.
+def stored_record(short: str) -> str | bytes:
+    """Return the shortened text of a record of a row in its stored form, which `read_record` reads.
 
-
-_MARK = '"\\u007a'
-"""The beginning of every token."""
-_NO_TOKENS = compact(tokens_json(Usage(), 0))
-_COUNTS = {compact(usage_json(Usage())): f'{_MARK}c"', _NO_TOKENS: f'{_MARK}n"'}
-_ANY_COUNTS = re.compile("|".join(map(re.escape, _COUNTS)))
-"""All counts of a reply, and of a judge. One search for both is faster than `str.replace` for each."""
-_NO_DETAILS = f'"completionDetails":{compact(tokens_json(Usage(), 0)["completionDetails"])}'
-_PHRASES = (
-    (_NO_DETAILS, f'{_MARK}d":0'),
-    (f'"namedScores":{{}},"tokensUsed":{_COUNTS[_NO_TOKENS]}', f'{_MARK}u":0'),
-    ('"threshold":null,"options":{},"metadata":{}', f'{_MARK}t":0'),
-    ('"finishReason":null,"isRefusal":false,"metadata":{}', f'{_MARK}r":0'),
-    ('"score":1.0,"namedScores":{},"failureReason":0,"error":null', f'{_MARK}s":0'),
-)
-"""Other phrases and their tokens, replaced after those of `_COUNTS`, whose tokens they may contain."""
-_OF_TOKENS = {
-    token: phrase.replace(_COUNTS[_NO_TOKENS], _NO_TOKENS)
-    for phrase, token in (*_COUNTS.items(), *_PHRASES)
-}
-_ANY_TOKEN = re.compile("|".join(map(re.escape, _OF_TOKENS)))
-
-
-def stored_record(text: str) -> str | bytes:
-    r"""Return the text of a record of a row in its stored form, which `read_record` reads.
-
-    Example:
-        >>> stored_record('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
-        '{"\\u007at":0,"vars":{}}'
+    A compressed one has its phrases in full.
     """
-    stored = stored_json(text)
-    if isinstance(stored, str):
-        stored = _ANY_COUNTS.sub(_token, stored)
-        for phrase, token in _PHRASES:
-            stored = stored.replace(phrase, token)
-    return stored
+    stored = stored_json(short)
+    return stored if isinstance(stored, str) else stored_json(in_full(short))
 
 
 def read_record(stored: str | bytes) -> str:
@@ -161,15 +123,18 @@ def read_record(stored: str | bytes) -> str:
         ValueError: It is damaged, or unpacks to more than any text that is written.
     """
     text = read_text(stored)
-    return _ANY_TOKEN.sub(_phrase, text) if isinstance(stored, str) else text
+    return in_full(text) if isinstance(stored, str) else text
 
 
-def _token(phrase: re.Match[str]) -> str:
-    return _COUNTS[phrase[0]]
+def quick_record(stored: str | bytes) -> dict[str, Any] | None:
+    """Return a record, parsed as fast as possible; None if only `read_record` reads it exactly.
 
-
-def _phrase(token: re.Match[str]) -> str:
-    return _OF_TOKENS[token[0]]
+    See `trioeval.report.phrases.compared_members` for what it lacks.
+    """
+    try:
+        return compared_members(read_text(stored))
+    except ValueError:  # damaged
+        return None
 
 
 # Replies as JSON data that restores the same reply.
@@ -299,6 +264,18 @@ class RecordSource:
             raise self.fault(index, ValueError(f"it is {text[:20]}"))
         return record
 
+    def read(self, index: int, stored: str | bytes) -> dict[str, Any]:
+        """Return the record of a row from its stored form.
+
+        Raises:
+            StoreError: It is damaged.
+        """
+        try:
+            text = read_record(stored)
+        except ValueError as error:
+            raise self.fault(index, error) from error
+        return self.parsed(index, text)
+
     def fault(self, index: int, error: ValueError | sqlite3.Error) -> StoreError:
         """Return the error for a record that cannot be read: of the database, or of this text alone."""
         if isinstance(error, sqlite3.Error) and not _is_of_text(error):
@@ -363,10 +340,10 @@ def record_texts(
             yield key & (1 << INDEX_BITS) - 1, text
 
 
-def fact_texts(
+def fact_bodies(
     connection: sqlite3.Connection, part: int, source: RecordSource
-) -> Iterator[tuple[int, str, str, str]]:
-    """Yield the key, status, outcome and text of each row of a part, by index.
+) -> Iterator[tuple[int, str, str, str | bytes]]:
+    """Yield the key, status, outcome and stored record of each row of a part, by index.
 
     Args:
         connection: May be used for other things meanwhile.
@@ -374,7 +351,7 @@ def fact_texts(
         source: What it is, for messages.
 
     Raises:
-        StoreError: A text is damaged, or the database cannot be read.
+        StoreError: A text is not valid, or the database cannot be read.
     """
 
     def read(keys: tuple[int, int]) -> list[tuple[int, str, str, str | bytes]]:
@@ -389,12 +366,7 @@ def fact_texts(
                 raise store_error(source.path, RUNS, error) from error
             return _checked_page(connection, keys, source)
 
-    for key, status, outcome, body in _in_pages(part, read):
-        try:
-            text = read_record(body)
-        except ValueError as error:
-            raise source.fault(key & (1 << INDEX_BITS) - 1, error) from error
-        yield key, status, outcome, text
+    return _in_pages(part, read)
 
 
 def _in_pages(part: int, read: Callable[[tuple[int, int]], list[L]]) -> Iterator[L]:

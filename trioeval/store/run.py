@@ -287,10 +287,9 @@ class StoredRun(RunJournal):
         if row is None:
             await self._writer.wait_done()
             return
-        written = self._numbers.get((row.task, row.index))
-        if written is not None:
+        written = self._numbers.pop((row.task, row.index), 0)
+        if written > self._writer.done:
             await self._writer.wait_done(written, urgent=False)
-            self._numbers.pop((row.task, row.index), None)
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this request that an earlier execution of the run recorded, if any.
@@ -351,16 +350,15 @@ class StoredRun(RunJournal):
         return StoredAgents(self._writer, self._place, task, self._parts.get(task), self._read)
 
     def record(self, row: Row) -> RowRecord:
-        """Return the record of a row that is durable, or in memory; or of the one that counts instead."""
+        """Return the record of a row, as it is stored; or of the earlier one that counts instead."""
         place = (row.task, row.index)
-        if (recent := self._place.recent.get(place)) is not None:
-            return recent
-        source, text = self._source(row.task), self._place.unsaved.get(place)
-        with contextlib.suppress(StoreError):
-            if text is None and row.task in self._place.parts:
-                text = read_body(self._read(), self._place.key(*place), source)
-            if text is not None:
-                return RowRecord.of(source.parsed(row.index, text), text)
+        if place in self._standing:
+            source, text = self._source(row.task), self._place.unsaved.get(place)
+            with contextlib.suppress(StoreError):
+                if text is None and row.task in self._place.parts:
+                    text = read_body(self._read(), self._place.key(*place), source)
+                if text is not None:
+                    return RowRecord.of(source.parsed(row.index, text), text)
         return make_record(row, self._place)
 
     def _source(self, task: str | None) -> RecordSource:

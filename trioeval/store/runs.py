@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trioeval.report.formats.json import compact
+from trioeval.report.phrases import shortened
 from trioeval.report.stored import EndState, RunStart
 from trioeval.store.records import plain, read_record, read_text, stored_json, stored_record
 from trioeval.store.run_list import has_table, key_range, part_numbers, totals
@@ -281,7 +282,7 @@ def _moved_record(body: str | bytes, test: int, prompt: int, name: str) -> str |
     except ValueError:
         return body  # damaged: its row will be run again
     record |= {"id": name, "testIdx": test, "promptIdx": prompt}
-    return stored_record(compact(record))
+    return stored_record(shortened(compact(record)))
 
 
 def forget_run(connection: sqlite3.Connection, number: int) -> None:

@@ -365,7 +365,9 @@ _NOT_GRADED: Sequence[str] = (
 )
 
 _SHORT_RECORDS: Sequence[str] = ()
-"""Nothing changes in the tables: from this version on, records are shortened, see `store.records`."""
+"""Nothing changes in the tables: from this version on, records are shortened, see `report.phrases`."""
+_NO_REPEATS: Sequence[str] = ()
+"""Nothing changes either: from this version on, more phrases have tokens; see also `report.repeats`."""
 _TOTALS: Sequence[str] = (
     # The totals of a task of an ended run, as made by `report.kept_totals`; absent while they are not known.
     "CREATE TABLE part_totals (part INTEGER PRIMARY KEY, body NOT NULL)",
@@ -381,6 +383,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     _NEVER_BEGAN,
     (*_NOT_GRADED, *_TOTALS),
     _SHORT_RECORDS,
+    _NO_REPEATS,
 )
 """Statements that lead from each version of the tables to the next."""
 

@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import sqlite3
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -17,11 +16,14 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.evaluation.identity import Identities, recorded_row_id
 from trioeval.evaluation.journal import CallRecord
+from trioeval.evaluation.status import Status
+from trioeval.grading.algebra import components
 from trioeval.providers import Reply
 from trioeval.providers.secrets import hide, hide_in, spellings
-from trioeval.report.formats.json import compact
+from trioeval.report.formats.json import compact, read_compact
+from trioeval.report.phrases import IN_FULL, SHORT, Phrases, in_full, shortened
 from trioeval.report.records import RowRecord
-from trioeval.report.row import row_json
+from trioeval.report.row import row_json, row_text
 from trioeval.run import Row
 from trioeval.store.records import (
     LEFT_OUT,
@@ -129,6 +131,33 @@ def result_columns(record: RowRecord) -> Line:
     )
 
 
+def row_columns(row: Row) -> Line:
+    """Return the same columns of a row, without its record."""
+    reply, lost, judged = row.reply, row.lost, row.spent
+    cost = None if reply is None else number(reply.cost)
+    is_cached = reply is not None and row.cached
+    tokens = 0 if reply is None or (is_cached and not lost.calls) else count(reply.usage.total)
+    for spent in (lost, judged):
+        if spent.calls:
+            tokens += count(spent.usage.total)
+        if spent.cost is not None:
+            cost = (cost or 0.0) + spent.cost
+    return (
+        row.step.test_idx,
+        row.step.prompt_idx,
+        row.status.value,
+        row.outcome,
+        row.error_kind,
+        None if row.status is Status.NOT_GRADED else number(row.score),
+        number(row.latency_ms),
+        number(row.wait_ms),
+        row.calls,
+        tokens,
+        cost,
+        int(is_cached),
+    )
+
+
 def _used(usage: Mapping[str, Any], *, is_cached: bool) -> int:
     """Return the tokens used for a row; none for cached replies, for which no request was made."""
     return 0 if is_cached and usage.get("numRequests") == 0 else count(usage.get("total"))
@@ -146,6 +175,24 @@ def score_columns(record: RowRecord) -> Iterator[Line]:
             number(part.score),
             number(part.assertion.get("weight", 1.0)),
             None if reason is None else reason[:_LONGEST_REASON],
+        )
+
+
+def row_scores(row: Row) -> Iterator[Line]:
+    """Yield the same lines of a row, without its record."""
+    parts = row.graded if row.verdict is None else row.verdict.parts
+    for position, part in enumerate(components(parts)):
+        kind, metric, weight = None, None, 1.0
+        if (assertion := part.assertion) is not None:
+            kind, metric, weight = assertion.type, assertion.metric, assertion.weight
+        yield (
+            position,
+            _text(kind),
+            _text(metric),
+            int(part.passed),
+            number(part.score),
+            number(weight),
+            plain(part.reason)[:_LONGEST_REASON],
         )
 
 
@@ -173,8 +220,6 @@ def count(value: Any) -> int:
 
 _log = logging.getLogger("trioeval.store")
 
-_RECENT = 1000  # rows
-_RECENT_SIZE = 16 * 2**20  # characters
 _STEPS = (64, 16, 4, 1)  # lines per statement
 _TEXTS = (str, bytes)
 
@@ -192,30 +237,6 @@ class PendingWrite:
         """Keep what is needed of it, as it will not be written. Called after `make`."""
 
 
-@attrs.define(eq=False, repr=False)
-class RecentRecords:
-    """The records made last, for readers that show them soon. One thread writes, others read."""
-
-    _by_place: dict[tuple[str | None, int], RowRecord] = attrs.field(factory=dict)
-    _order: deque[tuple[tuple[str | None, int], int]] = attrs.field(factory=deque)
-    _size: int = 0
-
-    def put(self, place: tuple[str | None, int], record: RowRecord, size: int) -> None:
-        """Store one of so many characters, and drop the oldest if there are too many."""
-        self._by_place[place] = record
-        self._order.append((place, size))
-        self._size += size
-        while len(self._order) > _RECENT or (self._size > _RECENT_SIZE and len(self._order) > 1):
-            oldest, dropped_size = self._order.popleft()
-            self._size -= dropped_size
-            if oldest != place:
-                self._by_place.pop(oldest, None)
-
-    def get(self, place: tuple[str | None, int]) -> RowRecord | None:
-        """Return one of them, if it is still stored."""
-        return self._by_place.get(place)
-
-
 @attrs.define(eq=False, repr=False, kw_only=True)
 class RunPlace:
     """The place of a run in the database; known once it has started there."""
@@ -225,7 +246,6 @@ class RunPlace:
     number: int = 0
     execution: int = 1
     parts: dict[str | None, int] = attrs.field(factory=dict)
-    recent: RecentRecords = attrs.field(factory=RecentRecords)
     unsaved: dict[tuple[str | None, int], str] = attrs.field(factory=dict)
     """Texts of records that could not be written."""
     identities: Identities = attrs.field(factory=Identities)
@@ -243,40 +263,54 @@ class RowWrite(PendingWrite):
     task: str | None
     index: int
     what: Row | Mapping[str, Any]
-    text: str = ""
+    _short: str = ""
+    """The text of its record, shortened."""
     _columns: Line = ()
     _scores: Sequence[Line] = ()
 
     def make(self) -> int:
         """Make its record."""
         if isinstance(self.what, Row):
-            row = self.what
-            record = make_record(row, self.place)
-            step = row.planned or row.step
-            identity = self.place.identities.of(step, row.provider)
-            row_identity: Line = (identity.id, identity.content)
-            repeat: int | None = step.repeat_index
+            self._make_row(self.what)
         else:
-            record, repeat = RowRecord.of(self.what, compact(self.what)), None
-            row_identity = (recorded_row_id(self.what), None)
-        self.text = record.text
+            self._make_record(self.what, (recorded_row_id(self.what), None), None)
+        return len(self._short)
+
+    def _make_row(self, row: Row) -> None:
+        place, step = self.place, row.planned or row.step
+        identity = place.identities.of(step, row.provider)
+        row_identity = (identity.id, identity.content)
+        keys = place.keys.get(row.task, ())
+        written, text = written_row(row, place.eval_id, SHORT)
+        if _may_hold(text, keys):
+            record = hide_in(row_json(written, place.eval_id), keys)
+            self._make_record(record, row_identity, step.repeat_index)
+            return
+        self._short = text
+        test, prompt, *rest = row_columns(written)
+        self._columns = (*row_identity, test, prompt, step.repeat_index, *rest)
+        self._scores = [*row_scores(written)]
+
+    def _make_record(
+        self, found: Mapping[str, Any], row_identity: Line, repeat: int | None
+    ) -> None:
+        record = RowRecord.of(found)
+        self._short = shortened(record.text)
         test, prompt, *rest = result_columns(record)
         self._columns = (*row_identity, test, prompt, repeat, *rest)
         self._scores = [*score_columns(record)]
-        self.place.recent.put((self.task, self.index), record, len(self.text))
-        return len(self.text)
 
     def lose(self) -> None:
         """Keep its text, if it could be made."""
-        if self.text:
-            self.place.unsaved[self.task, self.index] = self.text
+        if self._short:
+            self.place.unsaved[self.task, self.index] = in_full(self._short)
 
     def lines(self) -> tuple[Line, Line, Iterator[Line]]:
         """Return its line in the table of results, that of its record, and those of its scores."""
         key = self.place.key(self.task, self.index)
         return (
             (key, *self._columns),
-            (key, stored_record(self.text)),
+            (key, stored_record(self._short)),
             ((key, *score) for score in self._scores),
         )
 
@@ -284,24 +318,25 @@ class RowWrite(PendingWrite):
 def make_record(row: Row, place: RunPlace) -> RowRecord:
     """Return the record of a row with its text; if it cannot be serialized, as much as possible."""
     keys = place.keys.get(row.task, ())
+    _, text = written_row(row, place.eval_id)
+    record = read_compact(text)
+    if _may_hold(text, keys):
+        record = hide_in(record, keys)
+        text = compact(record)
+    return RowRecord.of(record, text)
+
+
+def written_row(row: Row, eval_id: str, words: Phrases = IN_FULL) -> tuple[Row, str]:
+    """Return a row and its text; if it cannot be serialized, a row with as much of it as possible."""
     try:
-        return _row_record(row, place.eval_id, keys)
+        return row, row_text(row, eval_id, words)
     except Exception as error:  # noqa: BLE001 - user objects may raise anything
         message = f"the row cannot be stored: {type(error).__name__} while it was serialized"
         _log.warning("row %d: %s", row.index, message)
         bare = attrs.evolve(
             row, reply=None, output=None, verdict=None, graded=(), details={}, error=message
         )
-        return _row_record(bare, place.eval_id, keys)
-
-
-def _row_record(row: Row, eval_id: str, keys: Sequence[str]) -> RowRecord:
-    record: Mapping[str, Any] = row_json(row, eval_id)
-    text = compact(record)
-    if _may_hold(text, keys):
-        record = hide_in(record, keys)
-        text = compact(record)
-    return RowRecord.of(record, text)
+        return bare, row_text(bare, eval_id, words)
 
 
 def _may_hold(text: str, keys: Sequence[str]) -> bool:
@@ -439,10 +474,9 @@ def _write_rows(connection: sqlite3.Connection, rows: Sequence[RowWrite]) -> Non
     if not rows:
         return
     results, records, scores = [], [], []
-    for row in {
-        (id(row.place), row.task, row.index): row for row in rows
-    }.values():  # the last ones
-        result, record, own = row.lines()
+    last = {row.place.key(row.task, row.index): row for row in rows}
+    for key in sorted(last):  # in order, so that pages become full
+        result, record, own = last[key].lines()
         results.append(result)
         records.append(record)
         scores += [*own]

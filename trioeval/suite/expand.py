@@ -82,7 +82,7 @@ def refers_to(reference: str, name: str) -> bool:
 _LOOKED_AT = 2_000_000  # tests of a scenario that are examined if its settings differ
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class Step:
     """A future row: a test, with its variables chosen, for one column."""
 
@@ -122,15 +122,17 @@ class Shape:
     serial: bool
     compared: bool
     """True if the outputs of each `test_idx` are compared with each other."""
+    rounds: int = attrs.field(init=False)
+    """The number of values of `test_idx` of one test."""
+    steps: int = attrs.field(init=False)
+    """The number of steps of one test."""
 
-    @property
-    def rounds(self) -> int:
-        """The number of values of `test_idx` of one test."""
+    @rounds.default
+    def _count_rounds(self) -> int:
         return self.repeats * self.combinations
 
-    @property
-    def steps(self) -> int:
-        """The number of steps of one test."""
+    @steps.default
+    def _count_steps(self) -> int:
         return self.repeats * self.chosen * len(self.columns)
 
     def round(self, number: int) -> int:

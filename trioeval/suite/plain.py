@@ -111,12 +111,12 @@ def plain_data(value: Any) -> Any:
         case list() | tuple():
             return [plain_data(part) for part in value]
         case _ if attrs.has(type(value)):
-            return _members(value)
+            return members(value)
         case _:
             return value
 
 
-def _members(value: Any) -> dict[str, Any]:
+def members(value: Any) -> dict[str, Any]:
     """Return the fields that differ from their defaults, by their keys in a file."""
     found: dict[str, Any] = {}
     for name, key, default in _keys(type(value)):  # type: ignore[arg-type] # classes have hashes

@@ -1,7 +1,7 @@
 """The templates of one run: each text is compiled once and rendered for many rows."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from trioeval.templates.grammar import (
     render_error,
     unclosed_tag,
 )
-from trioeval.templates.limits import LEVELS, TooMuchError, joined, too_deep
+from trioeval.templates.limits import CHARACTERS, LEVELS, TooMuchError, joined, too_deep
 from trioeval.templates.sandbox import Sandbox
 from trioeval.templates.text_filters import dump
 from trioeval.templates.values import NunjucksOnlyError
@@ -34,6 +34,8 @@ _NO_JSON: Any = object()
 _DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
 
 _Compiled: TypeAlias = jinja2.Template | TemplateError
+_Pieces: TypeAlias = Sequence[tuple[str, str | None]]
+"""The pieces of a text: each a text, or the name of a variable."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -59,14 +61,17 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _compile: Callable[[str], _Compiled] = attrs.field(init=False)
-    _names: Callable[[str], frozenset[str]] = attrs.field(init=False)
-    _json: Callable[[str], Any] = attrs.field(init=False)
-    _is_template: Callable[[str], bool] = attrs.field(init=False)
-    _for_data: "Templates | None" = attrs.field(init=False, default=None)
+    _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
+    _pieces: Callable[[str], _Pieces | None] = attrs.field(init=False, repr=False)
+    """Most prompts only name variables, and putting texts together is six times as fast as rendering."""
+    _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
+    _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
+    _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
+    _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._compile = functools.lru_cache(_KEPT)(self._compiled)
+        self._pieces = functools.lru_cache(_KEPT)(self._found_pieces)
         self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
         self._is_template = functools.lru_cache(_KEPT)(is_template)
@@ -132,10 +137,19 @@ class Templates:
             >>> Templates().render_prompt('{"to": "{{ name }}"}', {"name": 'a "b"'})
             '{\n  "to": "a \\"b\\""\n}'
         """
-        if isinstance(raw, Verbatim):
-            return raw
+        return self.render_row(raw, variables)[0]
+
+    def render_row(self, raw: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the results of `render_prompt` and of `rendered_variables`, which share most of their work.
+
+        Raises:
+            TemplateError: As for both.
+        """
         self._sandbox.meter.start()
         row = self._variables(variables)
+        return (raw if isinstance(raw, Verbatim) else self._prompt(raw, row)), row
+
+    def _prompt(self, raw: str, row: dict[str, Any]) -> str:
         document = self._json(raw) if self.json_aware else _NO_JSON
         if isinstance(document, TemplateError):
             raise RefusedError(str(document))
@@ -152,10 +166,12 @@ class Templates:
             return raw
         known = row
         if self.nested:
-            known = {
-                name: self._variable(name, value, row) if _is_to_render(value, row) else value
+            rendered = {
+                name: self._variable(name, value, row)
                 for name, value in row.items()
+                if _is_to_render(value, row)
             }
+            known = {**row, **rendered} if rendered else row
         return self._render(raw, known) if self._is_template(raw) else raw
 
     def rendered_variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,6 +294,9 @@ class Templates:
                 return value
 
     def _render(self, text: str, variables: Mapping[str, Any]) -> str:
+        pieces = self._pieces(text)
+        if pieces is not None and (filled := _filled(pieces, variables)) is not None:
+            return filled
         compiled = self._compile(text)
         if isinstance(compiled, TemplateError):
             raise type(compiled)(str(compiled)) from compiled
@@ -298,6 +317,24 @@ class Templates:
         except (RecursionError, SyntaxError, MemoryError):
             return TemplateError("not a template: nested too deeply")
 
+    def _found_pieces(self, text: str) -> _Pieces | None:
+        """Return the pieces of a text that only names variables; None for any other text."""
+        try:
+            tree = self._tree(text) if is_template(text) else nodes.Template([])
+        except (TemplateError, TemplateSyntaxError, RecursionError):
+            return None
+        pieces: list[tuple[str, str | None]] = []
+        for part in tree.body:
+            for node in part.nodes if isinstance(part, nodes.Output) else (part,):
+                match node:
+                    case nodes.TemplateData():
+                        pieces.append((node.data, None))
+                    case nodes.Name():
+                        pieces.append(("", node.name))
+                    case _:
+                        return None
+        return tuple(pieces) or None
+
     def _tree(self, text: str) -> nodes.Template:
         try:
             return self._sandbox.tree(text)
@@ -317,6 +354,18 @@ class Templates:
         # Names that hide a global function are not among the undeclared ones.
         known = {name.name for name in tree.find_all(nodes.Name)} & self._sandbox.globals.keys()
         return frozenset(names | known | _self_of(tree))
+
+
+def _filled(pieces: _Pieces, variables: Mapping[str, Any]) -> str | None:
+    """Return a text with plain texts in place of its variables; None if one of them is anything else."""
+    texts = []
+    for text, name in pieces:
+        value = text if name is None else variables.get(name)
+        if type(value) is not str:
+            return None
+        texts.append(value)
+    made = "".join(texts)
+    return made if len(made) <= CHARACTERS else None
 
 
 def _self_of(tree: nodes.Template) -> set[str]:

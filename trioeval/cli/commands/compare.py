@@ -208,5 +208,4 @@ def _records(reader: StoreReader, run: StoredRunFacts) -> Iterator[RowRecord]:
 
 def _unread(reader: StoreReader, run: StoredRunFacts) -> Iterator[UnreadRow]:
     for task in run.tasks:
-        for index, status, outcome, text in reader.row_texts(run, task):
-            yield UnreadRow(text, index, status, outcome, partial(reader.parsed, task, index, text))
+        yield from reader.unread_rows(run, task)

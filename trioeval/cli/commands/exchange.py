@@ -20,8 +20,16 @@ from trioeval.text import counted
 _AT_ONCE = 1000  # rows that are pending at once
 
 
-def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
+def export_run(
+    db: Path | None, run: str, outputs: Sequence[Path], *, omit_zero_counters: bool
+) -> int:
     """Write result files of a stored run.
+
+    Args:
+        db: The database; None takes that of the environment, or the default.
+        run: The name of the run.
+        outputs: The files.
+        omit_zero_counters: Whether they leave out token counters that are zero.
 
     Raises:
         UsageError: The run does not exist, or no file is named, or a file cannot be written.
@@ -36,7 +44,7 @@ def export_run(db: Path | None, run: str, outputs: Sequence[Path]) -> int:
         facts = reader.run(run)
         check_not_suite_files(written, facts.files)
         check_outputs(outputs)
-        results = results_of(reader, facts, environment)
+        results = results_of(reader, facts, environment, omit_zero_counters=omit_zero_counters)
         unwritten = write_stored(outputs, results)
         left_out = sum(one.unlisted for one in results)
     for error in unwritten:

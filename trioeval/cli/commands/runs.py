@@ -14,6 +14,7 @@ from trioeval.cli.flags import (
     Database,
     EnvFiles,
     LimitFlags,
+    OmitZeroCounters,
     OutputFlags,
     Paths,
     RunFlags,
@@ -180,7 +181,14 @@ def show(
     return show_run(db, run, failed=failed, limit=limit, rows=rows, task=task)
 
 
-def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None) -> int:
+def export(
+    run: _Run = LATEST,
+    /,
+    *,
+    output: _Outputs = (),
+    omit_zero_counters: OmitZeroCounters = False,
+    db: Database = None,
+) -> int:
     """Write result files of a stored run.
 
     Parameters
@@ -190,7 +198,7 @@ def export(run: _Run = LATEST, /, *, output: _Outputs = (), db: Database = None)
     """
     from trioeval.cli.commands.exchange import export_run
 
-    return export_run(db, run, output)
+    return export_run(db, run, output, omit_zero_counters=omit_zero_counters)
 
 
 def import_files(file: Path, /, *more: Path, db: Database = None) -> int:

@@ -22,6 +22,7 @@ from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
+_EARLY = (0.25, 0.5, 1.0)  # seconds after which a run may be known to take longer than that
 _LANES = 5  # lanes of a line
 _NAME = 50  # characters of a name
 
@@ -31,15 +32,22 @@ class PlainProgress(RunProgress):
     """Progress that prints a line now and then."""
 
     every: float = EVERY
-    """Seconds between two lines, and before the first."""
+    """Seconds between two lines, and before the first; of a long run the first comes earlier."""
 
     async def show(
         self, state: Callable[[], RunSnapshot], more: Callable[[], Sequence[str]], /
     ) -> None:
         """Print the state of the run, until cancelled."""
+        began = trio.current_time()
+        for early in _EARLY:
+            await trio.sleep_until(began + early)
+            if (left := state().eta_s) is not None and left > self.every:
+                say(plain_line(state(), more()))
+                break
+        await trio.sleep_until(began + self.every)
         while True:
-            await trio.sleep(self.every)
             say(plain_line(state(), more()))
+            await trio.sleep(self.every)
 
 
 def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:

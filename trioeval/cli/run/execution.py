@@ -412,6 +412,7 @@ class Execution:
             duration_ms=(self.continued.duration_ms if self.continued else 0.0) + seconds * 1000,
             strip=self.environment.strip,
             escape_formulas=self.environment.escape_formulas,
+            omit_zero_counters=self.flags.output.omit_zero_counters,
             database="results" if self.storage.database is None else self.storage.database.stem,
             suite=self.start.suite,
         )

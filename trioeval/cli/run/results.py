@@ -280,7 +280,7 @@ class Collector:
             part.first_rows.add(record)
         part.failures.add(part.taken - 1, record)
         if self._lines:
-            line = record.stripped(self.info.strip).text
+            line = self.info.row_line(record)
             for lines in self._lines:
                 lines.add(line)
 

@@ -28,7 +28,7 @@ def document(results: Results) -> dict[str, Any]:
             "version": 3,
             "timestamp": head.utc_created,
             "prompts": [_column_json(results, idx) for idx in range(len(results.columns))],
-            "results": (record.json for record in results.shown()),
+            "results": map(info.row_json, results.rows()),
             **({"neverBegan": list(results.never_began)} if results.never_began else {}),
             "stats": {
                 "successes": totals.successes,
@@ -36,7 +36,7 @@ def document(results: Results) -> dict[str, Any]:
                 "errors": totals.count(Status.ERROR),
                 **({"notRun": totals.left} if totals.left else {}),
                 **({"notGraded": totals.not_graded} if totals.not_graded else {}),
-                "tokenUsage": totals.usage.json(),
+                "tokenUsage": info.usage_json(totals.usage.json()),
                 "durationMs": info.duration_ms,
                 "evaluationDurationMs": info.duration_ms,
             },
@@ -75,10 +75,11 @@ def _run_json(results: Results) -> dict[str, Any]:
 
 def _column_json(results: Results, prompt_idx: int) -> dict[str, Any]:
     column = results.columns[prompt_idx]
+    metrics = results.totals.columns[prompt_idx].json()
     return {
         "id": column.id,
         "raw": results.prompt_text(column.raw),
         "label": results.prompt_text(column.label),
         "provider": column.provider,
-        "metrics": results.totals.columns[prompt_idx].json(),
+        "metrics": {**metrics, "tokenUsage": results.info.usage_json(metrics["tokenUsage"])},
     }

@@ -239,7 +239,7 @@ def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | N
         "cached": data.get("cached") is True,
         "cost": part.at("cost").number(None),
         "tokenUsage": usage_of(usage)
-        if usage.value
+        if usage.value is not None
         else {**used, "assertions": usage_json()["assertions"]},
         "finishReason": data.get("finishReason"),
         "isRefusal": data.get("isRefusal") is True,

@@ -18,7 +18,9 @@ Sources:
 
 import itertools
 import math
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import itemgetter, mul
 from typing import Any, TypeAlias
 
 import attrs
@@ -222,28 +224,19 @@ def ratio(sums: ClusterSums, n: int, confidence: float = CONFIDENCE) -> Estimate
         n: The number of rows in all clusters.
         confidence: The confidence level, more than 0 and less than 1.
     """
-    weight = math.fsum(weight for _, weight in sums())
+    weight = math.fsum(map(itemgetter(1), sums()))
     if not weight:
         return None
-    found = math.fsum(total for total, _ in sums()) / weight
-    count, size, widest = 0, 0.0, 0.0
-
-    def squares() -> Iterable[float]:
-        nonlocal count, size, widest
-        for total, own in sums():
-            rest = total - found * own
-            count += 1
-            size = max(size, abs(total))
-            widest = max(widest, abs(rest))
-            yield rest * rest
-
-    squared = math.fsum(squares())
+    found = math.fsum(map(itemgetter(0), sums())) / weight
+    rests = array("d", (total - found * own for total, own in sums()))
+    count, widest = len(rests), max(map(abs, rests))
+    size = max(map(abs, map(itemgetter(0), sums())))
     if count < 2 or widest <= _SAME * size:  # noqa: PLR2004 - one cluster varies with nothing
         return Estimate(found, None, None, None, n, count, confidence)
+    squared = math.fsum(map(mul, rests, rests))
     spread = math.sqrt(squared)
     if not _LEAST_SQUARE < squared < math.inf:  # the square is out of range
-        rests = ((total - found * own) / widest for total, own in sums())
-        spread = widest * math.sqrt(math.fsum(rest * rest for rest in rests))
+        spread = widest * math.sqrt(math.fsum((rest / widest) ** 2 for rest in rests))
     error = math.sqrt(count / (count - 1)) * spread / weight
     half = student_quantile((1 + confidence) / 2, count - 1) * error
     if not math.isfinite(found + half) or not math.isfinite(found - half):

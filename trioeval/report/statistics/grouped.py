@@ -28,7 +28,7 @@ _FULL = 2 / 3  # of the table; a fuller one is enlarged
 _FREE = 0xFFFFFFFF
 
 
-@attrs.frozen
+@attrs.define  # not frozen: every row has one
 class RowPlace:
     """The test and the cluster of a row as digests."""
 
@@ -155,6 +155,8 @@ class TestClusters:
     def by_cluster(self, sums: Sums) -> ClusterSums:
         """Yield the sums of clusters with rows; a test without a cluster is its own."""
         if not self._clusters:
+            if all(sums.weights):
+                return lambda: zip(sums.totals, sums.weights, strict=True)
             return lambda: (
                 (total, weight)
                 for total, weight in zip(sums.totals, sums.weights, strict=True)
