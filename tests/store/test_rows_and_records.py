@@ -1,4 +1,4 @@
-"""What is stored of a row without its record is what its record says."""
+"""The columns and the shortened text of a row agree with its record."""
 
 from collections.abc import Iterator
 from typing import Any
