@@ -59,7 +59,7 @@ def test_no_state_is_left_of_a_job_that_has_its_outcome() -> None:
 
 
 def test_quick_jobs_of_many_workers_are_emitted_soon() -> None:
-    """On a wide lane, jobs without a wait do not run one after another in each worker before any is emitted."""
+    """Outcomes of quick jobs wait for one slice of time, not for one of each worker."""
     settled = emitted = most = 0
 
     async def busy(job: Job[None], calls: Calls[None]) -> None:
