@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,6 +137,8 @@ _ZEROS_UP_TO = 6
 _DIGITS_UP_TO = 4300
 """Python refuses to read integers with more digits."""
 _QUOTED = 80  # characters
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")
+"""Texts that are quoted as they are."""
 _DECIMALS = 3
 _EXACT = 17  # digits that distinguish any two floats
 
@@ -341,6 +344,8 @@ def quote(value: object, limit: int = _QUOTED) -> str:
         >>> quote("a b"), quote([1.0, None]), quote("long text", limit=6)
         ('"a b"', '[1,null]', '"long…')
     """
+    if type(value) is str and len(value) < limit - 1 and _PLAIN.fullmatch(value):  # most values
+        return f'"{value}"'
     if isinstance(value, float) and not math.isfinite(value):
         return number_text(value)
     if isinstance(value, int) and value.bit_length() > sys.int_info.str_digits_check_threshold:

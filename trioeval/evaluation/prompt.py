@@ -187,11 +187,10 @@ class VariableSource:
             name: copy.deepcopy(value) if isinstance(value, dict | list) else value
             for name, value in step.vars.items()
         }
-        for name, value in step.vars.items():
-            if name == CONVERSATION_VARIABLE:
-                found[name] = from_model(value)
-            elif step.test.is_data:
-                found[name] = verbatim(value)
+        if step.test.is_data:
+            found = {name: verbatim(value) for name, value in step.vars.items()}
+        if CONVERSATION_VARIABLE in found:
+            found[CONVERSATION_VARIABLE] = from_model(step.vars[CONVERSATION_VARIABLE])
         return found
 
     def _beside(self, step: Step, found: dict[str, Any]) -> RowVariables:

@@ -275,19 +275,24 @@ class ReplySource:
         if inquiry.key is not None and (paid := self._recalled(inquiry.key)) is not None:
             listener.on_reply(paid, recalled=True)
             return paid
-        paid = await self._fetched(inquiry, calls, listener)
+        if self.cache is None or inquiry.cache_key is None:
+            paid = await self._call(inquiry, calls, listener)
+        else:
+            paid = await self._cached(self.cache, inquiry.cache_key, inquiry, calls, listener)
         if inquiry.key is not None and self.journal is not None:
             with calls.waiting():
                 await self.journal.durable()
         return paid
 
-    async def _fetched(
-        self, inquiry: ProviderCall, calls: Calls[Any], listener: CallObserver
+    async def _cached(
+        self,
+        cache: ReplyCache,
+        cache_key: bytes,
+        inquiry: ProviderCall,
+        calls: Calls[Any],
+        listener: CallObserver,
     ) -> RecordedReply:
-        """Return the reply of a call, or of the cache; recorded, but perhaps not durable yet."""
-        cache, cache_key = self.cache, inquiry.cache_key
-        if cache is None or cache_key is None:
-            return await self._call(inquiry, calls, listener)
+        """Return the reply of the cache, or of a call; recorded, but perhaps not durable yet."""
         own: RecordedReply | None = None
 
         async def fetch() -> RecordedReply:

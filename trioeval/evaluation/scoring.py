@@ -35,7 +35,7 @@ class Spending:
     @property
     def total(self) -> JudgeUsage:
         """The total of all replies, independent of their order, because it is rounded only once."""
-        return JudgeUsage.sum(self._replies)
+        return JudgeUsage.sum(self._replies) if self._replies else NOTHING_SPENT
 
     def add(self, spent: JudgeUsage) -> None:
         """Add the usage of one request, or of its reply."""

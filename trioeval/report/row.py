@@ -282,20 +282,20 @@ def verdict_text(
         text += f'"namedScores":{compact(dict(verdict.named_scores))},"tokensUsed":{spent}'
     if verdict.named_score_weights:
         text += f',"namedScoreWeights":{compact(dict(verdict.named_score_weights))}'
-    metadata = dict(verdict.metadata)
+    metadata = verdict.metadata
     if verdict.spent.judges:
-        metadata["graders"] = list(verdict.spent.judges)
+        metadata = {**metadata, "graders": list(verdict.spent.judges)}
     assertion = verdict.assertion
     if assertion is None:
         parts = [verdict_text(part, by_id, words) for part in components(verdict.parts)]
         text += f',"componentResults":[{",".join(parts)}]'
     elif assertion.type == SET:  # readers of promptfoo's files do not know this type
-        metadata["assertionSet"] = _set_json(assertion)
+        metadata = {**metadata, "assertionSet": _set_json(assertion)}
     else:
         text += f',"assertion":{by_id.get(id(assertion)) or compact(assertion_json(assertion))}'
         if RENDERED in metadata and _is_webhook(assertion):
-            metadata[RENDERED] = redacted_judges(metadata[RENDERED])
-    return f'{text},"metadata":{compact(shallow(metadata))}}}' if metadata else f"{text}}}"
+            metadata = {**metadata, RENDERED: redacted_judges(metadata[RENDERED])}
+    return f'{text},"metadata":{compact(shallow(dict(metadata)))}}}' if metadata else f"{text}}}"
 
 
 def _judged_members(verdict: Verdict, words: Phrases) -> str:

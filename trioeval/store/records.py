@@ -108,7 +108,7 @@ def _compressed(text: str) -> bytes:
 
 
 def stored_record(short: str) -> str | bytes:
-    """Return the shortened text of a record of a row in its stored form, which `read_record` reads.
+    """Return the stored form of the shortened text of a record of a row, which `read_record` reads.
 
     A compressed one has its phrases in full.
     """

@@ -106,7 +106,9 @@ class Writer:
         number = self._put if number is None else number
         if urgent and number > max(self._done, self._urgent):
             # After everything that is ready to run: replies that arrive together are one commit.
-            self._loop.run_sync_soon(self._urge, idempotent=True)
+            await trio.lowlevel.checkpoint()
+            self._urgent = self._put
+            self._urged.set()
         while self._done < number:
             changed = self._changed
             # Register before checking: the thread counts before it checks.
@@ -142,10 +144,6 @@ class Writer:
             if self._is_awaited:
                 self._call_back(self._wake)
         self._close()
-
-    def _urge(self) -> None:
-        self._urgent = self._put
-        self._urged.set()
 
     def _gather(self) -> tuple[list[PendingWrite], bool]:
         """Return prepared writes for one commit, and whether they are the last ones."""

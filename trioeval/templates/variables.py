@@ -42,13 +42,13 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, Any]:
         >>> resolved({"a": "<{{ b }}>", "b": "{{c}}!\n", "c": [1, None], "d": "{{ 1 + 1 }}"})
         {'a': '<1,!>', 'b': '1,!', 'c': [1, None], 'd': '{{ 1 + 1 }}'}
     """
-    found = {
-        name: value.removesuffix("\n")
-        if isinstance(value, str) and not isinstance(value, Verbatim)
-        else value
-        for name, value in variables.items()
-    }
-    waiting = [name for name, value in found.items() if _refers(value)]
+    found, waiting = dict(variables), []
+    for name, value in variables.items():
+        if isinstance(value, str) and not isinstance(value, Verbatim):
+            if value.endswith("\n"):
+                found[name] = value[:-1]
+            if "{{" in value:
+                waiting.append(name)
     if not waiting:
         return found
     data = {name for name, value in found.items() if isinstance(value, Verbatim)}
