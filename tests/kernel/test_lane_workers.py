@@ -1,12 +1,11 @@
 """LaneWorkers by itself: cases that no schedule of a whole run reaches reliably."""
 
 import math
-import time
 
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan, run_plan
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
 from trioeval.kernel.workers import LaneWorkers
@@ -56,33 +55,3 @@ def test_no_state_is_left_of_a_job_that_has_its_outcome() -> None:
         return dict(running._salvages), set(running._aside)
 
     assert run_virtual(main) == (True, True)
-
-
-def test_quick_jobs_of_many_workers_are_emitted_soon() -> None:
-    """Outcomes of quick jobs wait for one slice of time, not for one of each worker."""
-    settled = emitted = most = 0
-
-    async def busy(job: Job[None], calls: Calls[None]) -> None:
-        async def send() -> None:
-            until = time.perf_counter() + 5e-5
-            while time.perf_counter() < until:
-                pass
-
-        await calls(job.lane, send)
-
-    def count(_outcome: object) -> None:
-        nonlocal settled
-        settled += 1
-
-    async def emit(_outcome: object) -> None:  # noqa: ASYNC124 - counts
-        nonlocal emitted, most
-        most = max(most, settled - emitted)
-        emitted += 1
-
-    async def main() -> None:
-        lanes, plan = Lanes([LaneSpec("a", 50)]), Plan.of(Job(i, "a", None) for i in range(3000))
-        await run_plan(plan, busy, lanes=lanes, emit=emit, settled=count)
-
-    trio.run(main)
-    assert emitted == 3000
-    assert most < 100

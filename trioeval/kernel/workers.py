@@ -46,7 +46,7 @@ from trioeval.kernel.outcomes import Done, Failed, Interrupted, StopReason, Time
 from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
-_PAUSE_AFTER = 0.0005
+_PAUSE_AFTER = 0.001
 """Seconds after which workers let other tasks run, since a body need not have a checkpoint."""
 _STRIDE = 1000
 """Jobs of a closed lane that are settled between two checkpoints."""
@@ -102,14 +102,9 @@ async def _wait_job(running: RunState[P, V], source: JobSource[P], timer: Timer)
     """Return the worker's next job if none is available at once; no checkpoint after its admission."""
     now = trio.current_time()
     if now >= running.pause_at:
-        last = running.pause_at
+        running.pause_at = now + _PAUSE_AFTER
         await trio.lowlevel.checkpoint()
-        now = trio.current_time()
-        if running.pause_at == last:
-            running.pause_at = now + _PAUSE_AFTER
-        elif now >= running.pause_at:
-            return None  # another worker has run meanwhile: one of them is enough for quick jobs
-        job = source.admit_nowait(now)
+        job = source.admit_nowait(trio.current_time())
         if job is not None:
             return job
     timer.set(math.inf)  # no job, no timeout

@@ -61,13 +61,13 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _compile: Callable[[str], _Compiled] = attrs.field(init=False, repr=False)
-    _pieces: Callable[[str], _Pieces | None] = attrs.field(init=False, repr=False)
+    _compile: Callable[[str], _Compiled] = attrs.field(init=False)
+    _pieces: Callable[[str], _Pieces | None] = attrs.field(init=False)
     """Most prompts only name variables, and putting texts together is six times as fast as rendering."""
-    _names: Callable[[str], frozenset[str]] = attrs.field(init=False, repr=False)
-    _json: Callable[[str], Any] = attrs.field(init=False, repr=False)
-    _is_template: Callable[[str], bool] = attrs.field(init=False, repr=False)
-    _for_data: "Templates | None" = attrs.field(init=False, repr=False, default=None)
+    _names: Callable[[str], frozenset[str]] = attrs.field(init=False)
+    _json: Callable[[str], Any] = attrs.field(init=False)
+    _is_template: Callable[[str], bool] = attrs.field(init=False)
+    _for_data: "Templates | None" = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._compile = functools.lru_cache(_KEPT)(self._compiled)
