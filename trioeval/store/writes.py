@@ -4,6 +4,7 @@ Preparation needs no database, so that the file is locked only while statements 
 lines each: a thread that needs the interpreter lock after every line gets it late from a busy event loop.
 """
 
+import functools
 import json
 import logging
 import math
@@ -488,18 +489,21 @@ def _write_rows(connection: sqlite3.Connection, rows: Sequence[RowWrite]) -> Non
 
 def insert(connection: sqlite3.Connection, table: InsertTable, lines: Sequence[Line]) -> None:
     """Insert lines, or replace those with the same key."""
-    start, (name, columns) = 0, table
+    start = 0
     for size in _STEPS:
-        if len(lines) - start < size:
-            continue
-        one = f"({','.join('?' * len(columns))})"
-        statement = (
-            f"INSERT OR REPLACE INTO {name} ({','.join(columns)}) VALUES {','.join([one] * size)}"  # noqa: S608
-        )
         while len(lines) - start >= size:
             part = lines[start : start + size]
-            connection.execute(statement, [value for line in part for value in line])
+            values = [value for line in part for value in line]
+            connection.execute(_insertion(table, size), values)
             start += size
+
+
+@functools.cache
+def _insertion(table: InsertTable, lines: int) -> str:
+    """Return the statement that inserts so many lines."""
+    name, columns = table
+    one = f"({','.join('?' * len(columns))})"
+    return f"INSERT OR REPLACE INTO {name} ({','.join(columns)}) VALUES {','.join([one] * lines)}"  # noqa: S608
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
