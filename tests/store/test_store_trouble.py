@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from stored_things import call_at, row_at, start_of
 
 from trioeval.errors import StoreError
@@ -119,6 +120,40 @@ def test_a_system_limit_during_a_commit_is_a_full_disk(tmp_path: Path) -> None:
     assert integrity(path) == ["ok"]
     with read_store(path) as reader:
         assert 0 < safe <= reader.run("latest").rows < 400
+
+
+def test_all_waiters_for_a_row_wait_until_it_is_durable(tmp_path: Path) -> None:
+    """The emission and the report of a row wait for it at the same time; a cancelled wait ends no other."""
+    path = tmp_path / "r.db"
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run, row = store.begin(start_of()), row_at(0)
+            await run.durable()
+            other = open_database(path, RUNS)
+            other.execute("BEGIN IMMEDIATE")
+            run.row(row)
+            seen: list[int] = []
+
+            async def wait() -> None:
+                await run.durable(row)
+                with read_store(path) as reader:
+                    seen.append(reader.run("latest").rows)
+
+            async with trio.open_nursery() as waiters:
+                waiters.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                with trio.move_on_after(0.01) as scope:
+                    await run.durable(row)
+                assert scope.cancelled_caught
+                waiters.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                assert seen == []
+                other.execute("ROLLBACK")
+            assert seen == [1, 1]
+            other.close()
+
+    trio.run(main)
 
 
 def test_a_run_waits_for_a_locked_database(

@@ -287,9 +287,10 @@ class StoredRun(RunJournal):
         if row is None:
             await self._writer.wait_done()
             return
-        written = self._numbers.pop((row.task, row.index), 0)
-        if written > self._writer.done:
-            await self._writer.wait_done(written, urgent=False)
+        place = (row.task, row.index)
+        if self._numbers.get(place, 0) > self._writer.done:
+            await self._writer.wait_done(self._numbers[place], urgent=False)
+        self._numbers.pop(place, None)  # not before: others may wait for the same row
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this request that an earlier execution of the run recorded, if any.
