@@ -1,5 +1,6 @@
 """The columns and the shortened text of a row agree with its record."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ PARTS = [
         passed=False, score=0.0, reason="no\0\ud800", assertion=ASSERTIONS[1], metadata={"a": 1}
     ),
     Verdict(passed=True, score=1, reason="of a script", named_scores={"x": 1.0}),
+    Verdict(passed=True, score=1.0, reason="saw \ud83d"),
 ]
 FAILURE = ProviderError("server", "down", body_excerpt="it is down")
 CHANGES: list[dict[str, Any]] = [
@@ -48,6 +50,8 @@ CHANGES: list[dict[str, Any]] = [
     {"lost": SPENT},
     {"lost": SPENT, "cached": True},
     {"spent": SPENT},
+    {"details": {"judge": {"attempts": 1, "waitMs": 0.05}}, "calls": 1, "wait_ms": 0.0},
+    {"output": {"pass": True, "score": 1.0, "reason": "all assertions passed"}},
     {"spent": JudgeUsage(calls=1), "lost": JudgeUsage(calls=1)},
     {"waits": {"slot": 0.5, "pace": 1e-6}, "wait_ms": 500.0, "task": "a"},
     {
@@ -84,7 +88,7 @@ def rows() -> Iterator[Row]:
         test = attrs.evolve(ROWS[1].step.test, description='"testCase":{"\ud800')
         own = attrs.evolve(ROWS[1].step, vars=variables, test=test)
         yield attrs.evolve(ROWS[1], step=own)
-    for parts in ([], PARTS[:1], PARTS, [aggregate(PARTS), *PARTS]):
+    for parts in ([], PARTS[:1], PARTS[-1:], PARTS, [aggregate(PARTS), *PARTS]):
         verdict = aggregate(parts)
         status = Status.of_verdict(verdict.passed, parts)
         test = attrs.evolve(
@@ -107,7 +111,9 @@ def test_the_columns_of_a_row_are_those_of_its_record(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [*rows()])
 def test_a_row_is_written_shortened_as_its_text_would_be(row: Row) -> None:
-    """The shortened text has every token that the text allows, and is the same row."""
+    """The shortened text has every token that the text allows, and more, and is the same row."""
     text, short = row_text(row, "e"), row_text(row, "e", SHORT)
     assert in_full(short) == text
-    assert short == shortened(text)
+    assert json.loads(short)
+    assert len(short) <= len(shortened(text))
+    assert json.loads(in_full(shortened(text))) == json.loads(text)

@@ -22,7 +22,7 @@ _FREE = {"env_file", *(field.name for field in attrs.fields(LimitFlags))} - {"re
 _ONE_RUN = ("record", "tag")
 """Flags that would only apply to a part of the run."""
 _KEEP = ("durability", "cache", "refresh")
-_OUTPUT = (*("omit_zero_counters", "table", "table_cell_max_length", "progress", "fail_exit_code"),)
+_OUTPUT = ("omit_zero_counters", "table", "table_cell_max_length", "progress", "fail_exit_code")
 """Flags of the other groups that are stored: the rest names files, or is about one execution."""
 
 

@@ -73,7 +73,7 @@ class RowResult(Protocol):
         ...
 
 
-@attrs.define(kw_only=True)  # not frozen: every row has one
+@attrs.frozen(kw_only=True)
 class RowsNotRun:
     """Consecutive rows of one task that never started, without an object for each."""
 

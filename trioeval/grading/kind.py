@@ -34,7 +34,7 @@ Role: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
 """The tasks of judges."""
 
 
-@attrs.define  # not frozen: every row has one
+@attrs.frozen
 class Finding:
     """The result of a judge: whether a type holds of an output."""
 

@@ -71,7 +71,7 @@ class JudgeUsage:
 NOTHING_SPENT = JudgeUsage()
 
 
-@attrs.define(kw_only=True)  # not frozen: every row has one
+@attrs.frozen(kw_only=True)
 class Verdict:
     """The result of grading an output, or of one part of it."""
 

@@ -10,7 +10,7 @@ from trioeval.errors import GradingError
 from trioeval.text import output_text
 
 
-@attrs.define(kw_only=True)  # not frozen: every row has one
+@attrs.frozen(kw_only=True)
 class Subject:
     """An output, and the data of its reply."""
 

@@ -47,7 +47,7 @@ from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
 _PAUSE_AFTER = 0.001
-"""Seconds after which workers let other tasks run, since a body need not have a checkpoint."""
+"""Seconds after which a worker lets other tasks run, since a body need not have a checkpoint."""
 _STRIDE = 1000
 """Jobs of a closed lane that are settled between two checkpoints."""
 _SPARE = 256

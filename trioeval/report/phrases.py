@@ -83,15 +83,18 @@ SHORT = Phrases(
 )
 
 _TOKENS: dict[str, str] = dict(zip(attrs.astuple(IN_FULL), attrs.astuple(SHORT), strict=True))
-# A longer phrase may contain shorter ones. A number that ends one may be the beginning of another number.
-_LONGEST_FIRST = sorted(_TOKENS, key=len, reverse=True)
-_ANY_PHRASE = re.compile(rf"(?:{'|'.join(map(re.escape, _LONGEST_FIRST))})(?![\d.eE])")
+# A longer phrase may contain shorter ones. Replies of judges have phrases of verdicts as well: queries would
+# find their tokens.
+_OF_VERDICTS = {IN_FULL.all_passed, IN_FULL.passed, IN_FULL.at_once}
+_ANY_PHRASE = re.compile(
+    "|".join(map(re.escape, sorted(_TOKENS.keys() - _OF_VERDICTS, key=len, reverse=True)))
+)
 _PHRASES = {token: phrase for phrase, token in _TOKENS.items()}
 _ANY_TOKEN = re.compile("|".join(map(re.escape, _PHRASES)))
 
 
 def shortened(text: str) -> str:
-    r"""Return the text of a record with tokens in place of phrases.
+    r"""Return the text of a record with tokens in place of phrases, as far as users do not write them.
 
     Example:
         >>> shortened('{"threshold":null,"options":{},"metadata":{},"vars":{}}')
@@ -124,7 +127,7 @@ def _phrase(token: re.Match[str]) -> str:
 _MARK, _NUL = r'"\u007a', r'"\u0000'
 """The beginning of tokens, and another one that parsers tell apart from all texts of users: no record that is
 not compressed has this character."""
-_ANY_NUL = _NUL[1:].encode()
+_ANY_NUL = _NUL[1:]
 
 
 def _name(token: str) -> str:
@@ -146,6 +149,8 @@ def compared_members(text: str) -> dict[str, Any] | None:
         >>> compared_members('{"\\u007as":0,"vars":{"a":1}}')
         {'vars': {'a': 1}, 'score': 1.0}
     """
+    if _ANY_NUL in text:
+        return None
     try:
         found = orjson.loads(text.replace(_MARK, _NUL))
     except ValueError:  # numbers and texts that only Python reads, or a damaged record
@@ -156,7 +161,7 @@ def compared_members(text: str) -> dict[str, Any] | None:
     if test.get("vars") == _SAME_VARIABLES:
         test["vars"] = found["vars"]
     by_users = found.get("vars"), test.get("vars"), test.get("metadata"), response.get("output")
-    if _ANY_NUL in orjson.dumps(by_users):  # they hold a phrase as well
+    if _ANY_NUL.encode() in orjson.dumps(by_users):  # they hold a phrase as well
         return None
     if found.pop(_SUCCESS, None) is not None:
         found["score"] = 1.0

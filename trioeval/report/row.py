@@ -234,7 +234,7 @@ def _metadata_text(row: Row, words: Phrases) -> str:
     given = {name: fact for name, fact in row.step.test.metadata.items() if name != _OWN}
     own = compact(_own(row))
     if row.calls == 1 and row.wait_ms == 0:
-        own = own.replace(IN_FULL.at_once, words.at_once)
+        own = own.replace(IN_FULL.at_once, words.at_once, 1)  # the first one: details follow
     if row.graded:
         graded = [verdict_text(part, _NO_TEXTS, words) for part in components(row.graded)]
         own = f'{own[:-1]},"componentResults":[{",".join(graded)}]}}'

@@ -115,7 +115,7 @@ def shares_of(verdict: Mapping[str, Any]) -> Iterator[MetricShare]:
     """Yield the contribution of a verdict to each of its metrics.
 
     Args:
-        verdict: The result of `verdict_json`.
+        verdict: A verdict as in a record; see `trioeval.report.row.verdict_text`.
 
     Example:
         >>> verdict = {

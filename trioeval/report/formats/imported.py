@@ -157,7 +157,7 @@ def imported_row(row: DocumentPart, eval_id: str) -> dict[str, Any]:
         "prompt": {"raw": None, "label": str(prompt.get("raw") or ""), **prompt},
         "vars": row.at("vars").mapping(),
         "testCase": _test_case(row.at("testCase")),
-        "response": _response(row.at("response"), used),
+        "response": _response(row.at("response"), used, is_own="trioeval" in about),
         "success": reason == 0,
         "score": row.at("score").number(float(reason == 0)),
         "namedScores": row.at("namedScores").numbers(),
@@ -230,7 +230,10 @@ def _test_case(part: DocumentPart) -> dict[str, Any]:
     return _with_rest(record, data)
 
 
-def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response(
+    part: DocumentPart, used: Mapping[str, Any], *, is_own: bool
+) -> dict[str, Any] | None:
+    """Return a response; an empty usage is zero in trioeval's own files, and unknown in others."""
     if part.value is None:
         return None
     data, usage = part.mapping(), part.at("tokenUsage")
@@ -239,7 +242,7 @@ def _response(part: DocumentPart, used: Mapping[str, Any]) -> dict[str, Any] | N
         "cached": data.get("cached") is True,
         "cost": part.at("cost").number(None),
         "tokenUsage": usage_of(usage)
-        if usage.value is not None
+        if usage.value or (is_own and usage.value is not None)
         else {**used, "assertions": usage_json()["assertions"]},
         "finishReason": data.get("finishReason"),
         "isRefusal": data.get("isRefusal") is True,

@@ -57,14 +57,19 @@ def compact(value: Any) -> str:
 def read_compact(text: str) -> Any:
     """Return the data of a text of objects that `compact` made, as fast as possible and exactly.
 
-    orjson rounds whole numbers beyond 64 bits, and refuses lone surrogates. An object with one of them was
+    orjson refuses lone surrogates, and rounds whole numbers beyond 64 bits. An object with one of them was
     written by Python's own encoder, which puts a space after each name.
 
     Example:
         >>> read_compact(compact({"a": 2**70})) == {"a": 2**70}
         True
     """
-    return json.loads(text) if '": ' in text else orjson.loads(text)
+    if '": ' not in text:
+        try:
+            return orjson.loads(text)
+        except ValueError:  # a lone surrogate outside of all objects that Python wrote
+            pass
+    return json.loads(text)
 
 
 def indented(value: Any, margin: str = "\n") -> str:
