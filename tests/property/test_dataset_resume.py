@@ -134,8 +134,8 @@ def files_of(folder: Path, *, has_rivals: bool) -> Mapping[str, Any]:
     found: dict[str, Any] = {one.name: one.read_bytes() for one in (folder / "made").iterdir()}
     if has_rivals:
         found["dataset.json"] = header = json.loads(found["dataset.json"])
-        for group in header["groups"]:
-            group["dropped"] = sum(group["dropped"].values())
+        for counted in (*header["groups"], header["result"]):
+            counted["dropped"] = sum(counted["dropped"].values())
     return found
 
 
