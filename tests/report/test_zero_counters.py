@@ -8,8 +8,7 @@ from finished import results_of
 
 from trioeval.report.formats.document import document
 from trioeval.report.formats.json import json_chunks
-from trioeval.report.results import Results
-from trioeval.report.zero_counters import row_without_zeros
+from trioeval.report.results import Results, row_without_zeros
 
 
 def written(results: Results, *, omit: bool = True) -> Any:

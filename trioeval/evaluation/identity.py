@@ -145,7 +145,17 @@ def row_id(
         ... )
         True
     """
-    return _hashed(f"{_names(provider, prompt_label)}{_of_test(description, variables)}")
+    return row_id_in(column_names(provider, prompt_label), variables, description)
+
+
+def row_id_in(names: str, variables: Mapping[str, Any], description: str | None) -> str:
+    """Return the same id from the result of `column_names`, which many rows have in common."""
+    return _digest(f"{names}{_of_test(description, variables)}").hex()
+
+
+def column_names(provider: str, prompt_label: str) -> str:
+    """Return the part of a row's id that its column decides; for the arguments see `row_id`."""
+    return encode((provider, prompt_label))
 
 
 def number_of_test(variables: Mapping[str, Any], description: str | None) -> int:
@@ -155,7 +165,8 @@ def number_of_test(variables: Mapping[str, Any], description: str | None) -> int
         >>> number_of_test({"a": 1}, None) == number_of_test({"a": 1.0}, "Row #3")
         True
     """
-    return _number_of(_of_test(description, variables))
+    text = _of_test(description, variables)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def recorded_row_id(record: Mapping[str, Any]) -> str:
@@ -201,7 +212,7 @@ class RecordedIdentities:
         own, label = provider.get("label") or provider.get("id") or "", prompt.get("label") or ""
         known = self._columns.get((own, label))
         if known is None:
-            known = f"{own} | {label}", _names(str(own), str(label))
+            known = f"{own} | {label}", column_names(str(own), str(label))
             if len(self._columns) < _MANY:
                 self._columns[own, label] = known
         variables, test = _object(get("vars")), _object(get("testCase"))
@@ -267,7 +278,8 @@ def settings_digest(suite: Suite, sources: Callable[[str], str | None] | None = 
         None if judge is None else _entry(judge),
     ]
     parts += suite.settings.identity(sources)
-    return _hashed(canonical(parts if sources is None else _with_sources(parts, sources)))
+    text = canonical(parts if sources is None else _with_sources(parts, sources))
+    return _digest(text).hex()
 
 
 @attrs.define(eq=False, repr=False)
@@ -299,7 +311,8 @@ class Identities:
         test = step.test
         known_by = f"{column.names}{_of_test(test.known_as, step.vars)}"
         content = column.content if test.provider is None else column.transformed
-        return Identity(_hashed(known_by), _hashed(f"{content}{self._judging_text(test)}"))
+        judged = f"{content}{self._judging_text(test)}"
+        return Identity(_digest(known_by).hex(), _digest(judged).hex())
 
     def _column(self, column: Column, entry: ProviderEntry) -> "_KnownColumn":
         place = (id(column), id(entry))
@@ -310,7 +323,7 @@ class Identities:
             known = self._columns[place] = _KnownColumn(
                 column,
                 entry,
-                _names(label, prompt.label),
+                column_names(label, prompt.label),
                 f"{made}{self._text(_entry(entry))}",
                 f"{made}{self._text(entry.transform)}",
             )
@@ -346,7 +359,7 @@ class Identities:
         if known is None:
             if len(self._assertions) >= _MANY:
                 self._assertions.clear()
-            text = _hashed(self._text(_assertion(assertion)))
+            text = _digest(self._text(_assertion(assertion))).hex()
             known = self._assertions[id(assertion)] = assertion, text
         return known[1]
 
@@ -420,10 +433,6 @@ def _with_sources(value: Any, sources: Callable[[str], str | None]) -> Any:
             return value
 
 
-def _names(provider: str, prompt_label: str) -> str:
-    return encode((provider, prompt_label))
-
-
 def _of_test(description: Any, variables: Mapping[str, Any]) -> str:
     found = canonical(variables)
     own = own_description(description)
@@ -436,14 +445,6 @@ def _known_as(test: Mapping[str, Any]) -> Any:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:16]
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _number_of(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _shown(description: Any, variables: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 import attrs
 
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.evaluation.identity import row_id
+from trioeval.evaluation.identity import column_names, row_id_in
 from trioeval.evaluation.status import Status
 from trioeval.grading import JudgeUsage, Verdict
 from trioeval.grading.model import NOTHING_SPENT
@@ -28,6 +28,8 @@ class RowIds:
     steps: Expansion
     """The steps as written in the suite, without changes by extensions."""
     _known: dict[int, str] = attrs.field(init=False, factory=dict)
+    _names: dict[int, str] = attrs.field(init=False, factory=dict)
+    """The results of `column_names` by `prompt_idx`."""
 
     def __call__(self, index: int) -> str:
         """Return the id of a row; see `row_id`."""
@@ -40,10 +42,13 @@ class RowIds:
 
     def _of(self, index: int) -> str:
         step = self.steps[index]
-        column, test = step.column, step.test
-        entry = self.steps.providers[column.provider_index]
-        label = entry.label or entry.id
-        return row_id(label, column.prompt.label, step.vars, test.description)
+        column = step.column
+        names = self._names.get(column.prompt_idx)
+        if names is None:
+            entry = self.steps.providers[column.provider_index]
+            names = column_names(entry.label or entry.id, column.prompt.label)
+            self._names[column.prompt_idx] = names
+        return row_id_in(names, step.vars, step.test.description)
 
 
 class RowResult(Protocol):

@@ -42,8 +42,6 @@ class RunInfo:
         found = record.stripped(self.strip).json
         if not self.omit_zero_counters:
             return found
-        from trioeval.report.zero_counters import row_without_zeros
-
         return row_without_zeros(found)
 
     def row_line(self, record: RowRecord) -> str:
@@ -56,9 +54,7 @@ class RunInfo:
         """Return the token usage of many rows as documents have it."""
         if not self.omit_zero_counters:
             return usage
-        from trioeval.report.zero_counters import without_zeros
-
-        return without_zeros(usage)
+        return _without_zeros(usage)
 
 
 @attrs.frozen(kw_only=True)
@@ -135,3 +131,57 @@ def range_json(rows: range, outcome: str, error: str | None) -> dict[str, Any]:
         8
     """
     return {"firstRow": rows.start, "lastRow": rows.stop - 1, "outcome": outcome, "error": error}
+
+
+# Rows and totals without the token counters that are zero, for smaller result files.
+#
+# A `tokenUsage` stays an object, so that programs find one; a `tokensUsed` without any counter is left out.
+
+_USED, _SPENT, _PARTS = "tokenUsage", "tokensUsed", "componentResults"
+
+
+def _without_zeros(counters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return counters without those that are zero, and without groups of them that are then empty.
+
+    Example:
+        >>> _without_zeros({"total": 3, "cached": 0, "completionDetails": {"reasoning": 0}})
+        {'total': 3}
+    """
+    left = {
+        name: _without_zeros(value) if isinstance(value, Mapping) else value
+        for name, value in counters.items()
+    }
+    return {name: value for name, value in left.items() if value not in (0, {})}
+
+
+def row_without_zeros(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a row without token counters that are zero: its own, and those of its judges.
+
+    Example:
+        >>> parts = [{"pass": True, "tokensUsed": {"total": 0}}]
+        >>> row_without_zeros(
+        ...     {"tokenUsage": {"total": 0}, "gradingResult": {"componentResults": parts}}
+        ... )
+        {'tokenUsage': {}, 'gradingResult': {'componentResults': [{'pass': True}]}}
+    """
+    found = _sparse(row)
+    for name in ("response", "gradingResult"):
+        if isinstance(part := row.get(name), Mapping):
+            found[name] = _sparse(part)
+    match row.get("metadata"):  # the verdicts of a row that then ended in an error
+        case {"trioeval": Mapping() as own, **about} if _PARTS in own:
+            found["metadata"] = {**about, "trioeval": _sparse(own)}
+    return found
+
+
+def _sparse(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of a row without zeros in its counters, and in those of its own parts."""
+    found = dict(part)
+    for name in (_USED, _SPENT):
+        if isinstance(counters := part.get(name), Mapping):
+            found[name] = _without_zeros(counters)
+    if found.get(_SPENT) == {}:
+        del found[_SPENT]
+    if isinstance(parts := part.get(_PARTS), list):
+        found[_PARTS] = [_sparse(one) if isinstance(one, Mapping) else one for one in parts]
+    return found

@@ -289,7 +289,7 @@ class StoredRun(RunJournal):
             return
         place = (row.task, row.index)
         if self._numbers.get(place, 0) > self._writer.done:
-            await self._writer.wait_done(self._numbers[place], urgent=False)
+            await self._writer.wait_done(self._numbers[place])
         self._numbers.pop(place, None)  # not before: others may wait for the same row
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:

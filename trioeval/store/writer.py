@@ -1,11 +1,13 @@
 """A thread that writes to one connection, in group commits.
 
-A caller queues a write and continues: that takes a microsecond. The thread waits a moment for more, prepares
-what is queued, and commits it at once. What is queued meanwhile is the next commit.
+A caller queues a write and continues: that takes a microsecond. The thread prepares what is queued, and
+commits it at once. What is queued meanwhile is the next commit.
 
-An urgent write ends the wait: the thread commits as soon as the event loop has passed once over everything
-that was ready, so that replies that arrive together are one commit. A longer wait would gain nothing: what is
-waited for is a paid reply, and the next request of its row.
+A commit costs the event loop processor time as well, because each of its statements takes the interpreter
+lock and gives it back, and it costs about the same for one write as for fifty. So commits may take a tenth
+of the time: a write after a quiet time is committed at once, and of many in a row a few are one commit. No
+pause is longer than `LONGEST_PAUSE`, which is little compared to the time of a request, and a row that waits
+for its reply to be durable holds no slot.
 
 When the database cannot be written any more, the running program loses nothing: each write is notified that
 it will not happen, and callers stop waiting for it. Writing is not tried again in this execution; the next
@@ -30,12 +32,41 @@ from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
 _log = logging.getLogger("trioeval.store")
 
-LINGER = 0.01  # seconds that the first write waits for others
+SHARE = 0.1  # of the time, for commits
+SAVED = 0.05  # seconds of commits that need no pause after a quiet time
+LONGEST_PAUSE = 0.05  # seconds
 LARGEST = 500  # writes per commit
 LARGEST_SIZE = 8 * 2**20  # approximate bytes per commit
 LONGEST = 0.05  # seconds of preparation for one commit
 _WARN_AFTER = 2.0  # seconds that another program has kept the database locked
 _RETRY = 0.05  # seconds between attempts, beyond the wait of the database itself
+
+
+@attrs.define(eq=False, repr=False)
+class CommitPace:
+    """Decides when the next commit is due: a token bucket of the time that commits take.
+
+    Example:
+        >>> pace = CommitPace(now=0.0)
+        >>> pace.spend(0.052)
+        >>> round(pace.pause(now=0.0), 3), pace.pause(now=1.0)
+        (0.02, 0.0)
+    """
+
+    _now: float
+    """The time of the last update, in seconds of any clock."""
+    _saved: float = SAVED
+    """Seconds of commits that may follow without a pause; negative after too many."""
+
+    def spend(self, took: float) -> None:
+        """Account for a commit, which may have waited long for another program."""
+        self._saved = max(self._saved - took, -SHARE * LONGEST_PAUSE)
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until the next commit is due."""
+        self._saved = min(SAVED, self._saved + SHARE * (now - self._now))
+        self._now = now
+        return max(0.0, -self._saved / SHARE)
 
 
 class Writer:
@@ -72,8 +103,7 @@ class Writer:
         self._queue: queue.SimpleQueue[PendingWrite | None] = queue.SimpleQueue()
         self._put = 0  # writes; counted by the callers
         self._done = 0  # writes; counted by the thread
-        self._urgent = 0  # the last write that does not wait for others; set in the event loop
-        self._urged = threading.Event()
+        self._pace = CommitPace(time.monotonic())
         self._is_awaited = False
         self._changed = trio.Event()
         self._loop = trio.lowlevel.current_trio_token()
@@ -94,21 +124,15 @@ class Writer:
         self._put += 1
         return self._put
 
-    async def wait_done(self, number: int | None = None, *, urgent: bool = True) -> None:
+    async def wait_done(self, number: int | None = None) -> None:
         """Return when a write is committed or lost, and all before it; None is the last one until now.
 
         A checkpoint only if it has to wait.
 
         Args:
             number: The number of the write, as `put` returned it.
-            urgent: Whether the commit begins at once; otherwise it may wait for others as usual.
         """
         number = self._put if number is None else number
-        if urgent and number > max(self._done, self._urgent):
-            # After everything that is ready to run: replies that arrive together are one commit.
-            await trio.lowlevel.checkpoint()
-            self._urgent = self._put
-            self._urged.set()
         while self._done < number:
             changed = self._changed
             # Register before checking: the thread counts before it checks.
@@ -128,6 +152,7 @@ class Writer:
         is_over = False
         while not is_over:
             works, is_over = self._gather()
+            started_at = time.monotonic()
             try:
                 self._write(works)
             except Exception as error:  # noqa: BLE001 - an internal error must not leave the loop waiting
@@ -140,6 +165,7 @@ class Writer:
                 )
                 for work in works:
                     work.lose()
+            self._pace.spend(time.monotonic() - started_at)
             self._done += len(works)
             if self._is_awaited:
                 self._call_back(self._wake)
@@ -150,9 +176,9 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return [], True
-        self._urged.clear()  # before the check: the loop counts before it sets the event
-        if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
-            self._urged.wait(LINGER)
+        pause = self._pace.pause(time.monotonic())
+        if pause and self._queue.qsize() < LARGEST // 4:
+            time.sleep(pause)
         works: list[PendingWrite] = []
         started_at, size = time.monotonic(), 0
         work: PendingWrite | None = first
