@@ -34,7 +34,7 @@ _log = logging.getLogger("trioeval.store")
 
 SHARE = 0.1  # of the time, for commits
 SAVED = 0.05  # seconds of commits that need no pause after a quiet time
-LONGEST_PAUSE = 0.05  # seconds
+LONGEST_PAUSE = 0.025  # seconds
 LARGEST = 500  # writes per commit
 LARGEST_SIZE = 8 * 2**20  # approximate bytes per commit
 LONGEST = 0.05  # seconds of preparation for one commit

@@ -221,7 +221,7 @@ def count(value: Any) -> int:
 
 _log = logging.getLogger("trioeval.store")
 
-_STEPS = (64, 16, 4, 1)  # lines per statement
+_STEPS = (64, 32, *range(16, 0, -1))  # lines per statement; few enough for the cache of statements
 _TEXTS = (str, bytes)
 
 
