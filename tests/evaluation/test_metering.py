@@ -59,6 +59,25 @@ def test_openai_texts_are_counted_exactly_with_the_extra() -> None:
     assert find_counter("claude-x") is None
 
 
+@pytest.mark.parametrize(
+    ("holds", "counted"),
+    [
+        ({}, 5),
+        ({"bounds_only": True}, 1),
+        ({"bounded_lanes": frozenset({"a"})}, 1),
+        ({"paced_lanes": frozenset({"a"})}, 1),
+        ({"paced_lanes": frozenset({"b"})}, 5),
+        ({"ceiling": 100}, 1),
+    ],
+)
+def test_a_prompt_is_counted_exactly_where_the_number_matters(
+    holds: dict[str, Any], counted: int
+) -> None:
+    """Reading a vocabulary takes longer than many calls; elsewhere a lane learns the difference."""
+    meter = CallMeter([Metering(count=lambda _text: 1)], ["a"], **{"bounds_only": False, **holds})
+    assert meter.estimate(0, "hello").prompt_bound == counted
+
+
 def metering_of(entry_id: str, environ: dict[str, str] | None = None, **config: Any) -> Metering:
     """Return the metering of an entry."""
     spec = resolve(

@@ -2,12 +2,14 @@
 
 If a run has a budget, or a lane counts against a shared limit of tokens or money, the bounds are reserved, so
 that these hold whatever providers reply. Otherwise a reservation only affects the pace of a lane, and each
-lane learns which share of the bounds its calls really use.
+lane learns which share of the bounds its calls really use. Where not even a rate of tokens is declared, a
+prompt is not counted with the model's vocabulary: reading that takes longer than many calls, and the learned
+share makes up for the difference.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +17,10 @@ import attrs
 
 from trioeval.errors import LimitError, Problem
 from trioeval.grading import quote
+from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
-from trioeval.providers.metering import most_money
+from trioeval.providers.metering import count_bytes, most_money
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import Suite
@@ -56,6 +59,7 @@ class CallMeter:
         lanes: The lane of each provider, in the same order.
         bounds_only: Whether a budget must hold.
         bounded_lanes: Lanes on which a shared limit must hold.
+        paced_lanes: Lanes with a declared rate of tokens.
         ceiling: Tokens that a question may use, ≥ 1: at a shared limit, no reply is assumed to be longer. It
             does not shorten replies, so it does not reduce the reservation of a budget. None means no limit.
         guess: Assumed maximum tokens of replies without a bound; None uses the providers' guesses.
@@ -66,6 +70,7 @@ class CallMeter:
     lanes: Sequence[str]
     bounds_only: bool
     bounded_lanes: frozenset[str] = frozenset()
+    paced_lanes: frozenset[str] = frozenset()
     ceiling: int | None = None
     guess: int | None = None
     bounds_money: bool = False
@@ -85,14 +90,17 @@ class CallMeter:
             prompt: The prompt.
             options: Keys of the provider's config that are overridden for this call, such as tools.
         """
-        known = self.metering[provider]
-        prompt_bound, reply_bound = known.overhead + known.count(prompt), self._longest[provider]
+        known, lane = self.metering[provider], self.lanes[provider]
+        is_bound = self.bounds_only or lane in self.bounded_lanes
+        is_exact = is_bound or self.ceiling is not None or lane in self.paced_lanes
+        count = known.count if is_exact else count_bytes
+        prompt_bound, reply_bound = known.overhead + count(prompt), self._longest[provider]
         if options:
-            prompt_bound += known.count(json.dumps(options, ensure_ascii=False, default=str))
+            prompt_bound += count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)
-        if self.bounds_only or self.lanes[provider] in self.bounded_lanes:
+        if is_bound:
             return CallEstimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
-        shares = self._shares[self.lanes[provider]]
+        shares = self._shares[lane]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
         return CallEstimate(tokens, money, prompt_bound, reply_bound)
 
@@ -171,6 +179,7 @@ def meter_of(
     metering: Sequence[Metering],
     lanes: Sequence[str],
     lane_limits: Mapping[str, tuple[LimitKey, ...]],
+    lane_specs: Iterable[LaneSpec] = (),
 ) -> CallMeter:
     """Return the meter of a task.
 
@@ -179,6 +188,7 @@ def meter_of(
         metering: The metering of each provider, including judges.
         lanes: The lane of each.
         lane_limits: The shared limits that calls count against, by lane.
+        lane_specs: The lanes.
     """
     settings, budget = suite.limits, suite.evaluate_options.budget
     return CallMeter(
@@ -188,6 +198,7 @@ def meter_of(
         bounded_lanes=frozenset(
             lane for lane, keys in lane_limits.items() if any(key.unit in _COUNTED for key in keys)
         ),
+        paced_lanes=frozenset(spec.name for spec in lane_specs if spec.tpm is not None),
         ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
         bounds_money=budget is not None and budget.usd is not None,

@@ -198,6 +198,7 @@ async def _open_asker(
             [spec.metering for spec in prepared.specs],
             prepared.lane_names,
             prepared.lane_limits,
+            prepared.lane_specs,
         ),
         row_ids=row_ids,
         task=part.id,

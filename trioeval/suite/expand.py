@@ -338,8 +338,10 @@ class _Shapes:
     """Indices of the providers that tests define, by their contents."""
     _providers: list[ProviderEntry] = attrs.field(init=False)
     _every: tuple[int, ...] = attrs.field(init=False)
+    _default: Test = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._default = self._suite.default_test or Test()
         self._providers = list(self._suite.providers)
         self._every = tuple(range(len(self._columns)))
 
@@ -350,8 +352,7 @@ class _Shapes:
     @property
     def _default_expands(self) -> bool:
         """True if the default test has list variables, so that every test must be examined."""
-        default = self._suite.default_test
-        return default is not None and combinations(default.vars) != 1
+        return combinations(self._default.vars) != 1
 
     def walk(self, tests: Sequence[Test]) -> Iterator[tuple[int, Shape]]:
         """Yield counts of consecutive tests with their shape; equal shapes may come in several parts."""
@@ -396,7 +397,7 @@ class _Shapes:
             yield from known[alike]
 
     def _shape(self, test: Test) -> Shape:
-        default = self._suite.default_test or Test()
+        default = self._default
         options, inherited = test.options, default.options
         whole = inner(options.disable_var_expansion, inherited.disable_var_expansion)
         variables = {**default.vars, **test.vars} if default.vars else test.vars
