@@ -109,7 +109,7 @@ class Notes:
     def needs_new_reply(self, _task: str | None, index: int) -> bool:
         return index in self.anew
 
-    async def durable(self, _row: Row | None = None) -> None:
+    async def durable(self, _row: Row | None = None, *, urgent: bool = True) -> None:  # noqa: ARG002
         written = len(self.writes)
         await trio.sleep(self.lasts)
         self.durable_at = max(self.durable_at, written)

@@ -102,7 +102,7 @@ class Notes:
     def needs_new_reply(self, task: str | None, index: int) -> bool:  # noqa: ARG002 - there are none
         return False
 
-    async def durable(self, row: Row | None = None) -> None:
+    async def durable(self, row: Row | None = None, *, urgent: bool = True) -> None:
         pass
 
     def reused_rows(self, task: str | None) -> Kept:  # noqa: ARG002 - there is one

@@ -125,11 +125,12 @@ class Journal(Protocol):
         """Return whether a row needs new replies, ignoring the recorded and the cached ones."""
         ...
 
-    async def durable(self, row: Row | None = None, /) -> None:
+    async def durable(self, row: Row | None = None, /, *, urgent: bool = True) -> None:
         """Wait until the records are durable, or cannot be. A checkpoint only if it has to wait.
 
         Args:
             row: A recorded row, which includes everything recorded before it; None means everything so far.
+            urgent: False if other calls go on meanwhile, so that the journal may gather more records.
         """
         ...
 

@@ -281,7 +281,7 @@ class ReplySource:
             paid = await self._cached(self.cache, inquiry.cache_key, inquiry, calls, listener)
         if inquiry.key is not None and self.journal is not None:
             with calls.waiting():
-                await self.journal.durable()
+                await self.journal.durable(urgent=calls.alone)
         return paid
 
     async def _cached(

@@ -227,6 +227,11 @@ class Calls(Generic[P]):
         """True if the call that failed last was refused several times while others were served."""
         return self.failed is not None and self.failed.is_own
 
+    @property
+    def alone(self) -> bool:
+        """True if no call is in flight on any lane of the run."""
+        return not any(lane.in_flight for lane in self._context.lanes.by_name.values())
+
     def waited(self, now: float) -> float:
         """Return the seconds until `now` in which the clock was stopped."""
         return self._waited + (0.0 if self._paused_at is None else now - self._paused_at)

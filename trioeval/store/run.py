@@ -278,18 +278,20 @@ class StoredRun(RunJournal):
         """Record a row whose record exists already, from any source."""
         self._writer.put(RowWrite(self._place, task, index, record))
 
-    async def durable(self, row: Row | None = None, /) -> None:
+    async def durable(self, row: Row | None = None, /, *, urgent: bool = True) -> None:
         """Return when writes are durable, or have failed. A checkpoint only if it has to wait.
 
         Args:
-            row: A recorded row, with everything recorded before it; None is everything until now.
+            row: A recorded row, with everything recorded before it, which is never urgent; None is everything
+                until now.
+            urgent: Whether the commit begins at once; otherwise it may wait for others.
         """
         if row is None:
-            await self._writer.wait_done()
+            await self._writer.wait_done(urgent=urgent)
             return
         place = (row.task, row.index)
         if self._numbers.get(place, 0) > self._writer.done:
-            await self._writer.wait_done(self._numbers[place])
+            await self._writer.wait_done(self._numbers[place], urgent=False)
         self._numbers.pop(place, None)  # not before: others may wait for the same row
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:

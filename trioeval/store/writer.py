@@ -4,10 +4,10 @@ A caller queues a write and continues: that takes a microsecond. The thread prep
 commits it at once. What is queued meanwhile is the next commit.
 
 A commit costs the event loop processor time as well, because each of its statements takes the interpreter
-lock and gives it back, and it costs about the same for one write as for fifty. So commits may take a tenth
-of the time: a write after a quiet time is committed at once, and of many in a row a few are one commit. No
-pause is longer than `LONGEST_PAUSE`, which is little compared to the time of a request, and a row that waits
-for its reply to be durable holds no slot.
+lock and gives it back, and it costs about the same for one write as for fifty. So there are at most `RATE`
+commits a second, after `BURST` at once: where little happens, each write is committed at once, and under load
+a commit waits up to 25 ms for more. That is little compared to the time of a request, and a row that waits
+for its reply holds no slot. A write that nothing else goes on beside is urgent, and ends the pause.
 
 When the database cannot be written any more, the running program loses nothing: each write is notified that
 it will not happen, and callers stop waiting for it. Writing is not tried again in this execution; the next
@@ -32,9 +32,8 @@ from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
 _log = logging.getLogger("trioeval.store")
 
-SHARE = 0.1  # of the time, for commits
-SAVED = 0.05  # seconds of commits that need no pause after a quiet time
-LONGEST_PAUSE = 0.025  # seconds
+RATE = 40.0  # commits per second
+BURST = 20.0  # commits without a pause after a quiet time
 LARGEST = 500  # writes per commit
 LARGEST_SIZE = 8 * 2**20  # approximate bytes per commit
 LONGEST = 0.05  # seconds of preparation for one commit
@@ -44,29 +43,34 @@ _RETRY = 0.05  # seconds between attempts, beyond the wait of the database itsel
 
 @attrs.define(eq=False, repr=False)
 class CommitPace:
-    """Decides when the next commit is due: a token bucket of the time that commits take.
+    """Decides when the next commit is due: a token bucket.
 
     Example:
         >>> pace = CommitPace(now=0.0)
-        >>> pace.spend(0.052)
-        >>> round(pace.pause(now=0.0), 3), pace.pause(now=1.0)
-        (0.02, 0.0)
+        >>> for _ in range(20):
+        ...     pace.spend(now=0.0)
+        >>> pace.pause(now=0.0), pace.pause(now=1.0)
+        (0.025, 0.0)
     """
 
     _now: float
     """The time of the last update, in seconds of any clock."""
-    _saved: float = SAVED
-    """Seconds of commits that may follow without a pause; negative after too many."""
+    _saved: float = BURST
+    """Commits that may follow without a pause."""
 
-    def spend(self, took: float) -> None:
-        """Account for a commit, which may have waited long for another program."""
-        self._saved = max(self._saved - took, -SHARE * LONGEST_PAUSE)
+    def spend(self, now: float) -> None:
+        """Count a commit, also one before its time."""
+        self._save(now)
+        self._saved = max(self._saved - 1, 0.0)
 
     def pause(self, now: float) -> float:
         """Return the seconds until the next commit is due."""
-        self._saved = min(SAVED, self._saved + SHARE * (now - self._now))
+        self._save(now)
+        return max(0.0, (1 - self._saved) / RATE)
+
+    def _save(self, now: float) -> None:
+        self._saved = min(BURST, self._saved + RATE * (now - self._now))
         self._now = now
-        return max(0.0, -self._saved / SHARE)
 
 
 class Writer:
@@ -104,6 +108,8 @@ class Writer:
         self._put = 0  # writes; counted by the callers
         self._done = 0  # writes; counted by the thread
         self._pace = CommitPace(time.monotonic())
+        self._urgent = 0  # the last write that does not wait for others; set in the event loop
+        self._urged = threading.Event()
         self._is_awaited = False
         self._changed = trio.Event()
         self._loop = trio.lowlevel.current_trio_token()
@@ -124,15 +130,21 @@ class Writer:
         self._put += 1
         return self._put
 
-    async def wait_done(self, number: int | None = None) -> None:
+    async def wait_done(self, number: int | None = None, *, urgent: bool = True) -> None:
         """Return when a write is committed or lost, and all before it; None is the last one until now.
 
         A checkpoint only if it has to wait.
 
         Args:
             number: The number of the write, as `put` returned it.
+            urgent: Whether the commit begins at once; otherwise it may wait for others.
         """
         number = self._put if number is None else number
+        if urgent and number > max(self._done, self._urgent):
+            # After everything that is ready to run: writes that arrive together are one commit.
+            await trio.lowlevel.checkpoint()
+            self._urgent = self._put
+            self._urged.set()
         while self._done < number:
             changed = self._changed
             # Register before checking: the thread counts before it checks.
@@ -152,7 +164,6 @@ class Writer:
         is_over = False
         while not is_over:
             works, is_over = self._gather()
-            started_at = time.monotonic()
             try:
                 self._write(works)
             except Exception as error:  # noqa: BLE001 - an internal error must not leave the loop waiting
@@ -165,7 +176,7 @@ class Writer:
                 )
                 for work in works:
                     work.lose()
-            self._pace.spend(time.monotonic() - started_at)
+            self._pace.spend(time.monotonic())
             self._done += len(works)
             if self._is_awaited:
                 self._call_back(self._wake)
@@ -176,9 +187,9 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return [], True
-        pause = self._pace.pause(time.monotonic())
-        if pause and self._queue.qsize() < LARGEST // 4:
-            time.sleep(pause)
+        self._urged.clear()  # before the check: the loop counts before it sets the event
+        if self._queue.qsize() < LARGEST // 4 and self._urgent <= self._done:
+            self._urged.wait(self._pace.pause(time.monotonic()))
         works: list[PendingWrite] = []
         started_at, size = time.monotonic(), 0
         work: PendingWrite | None = first

@@ -314,7 +314,7 @@ class MemoryJournal:
         """Return whether new replies are requested for a row."""
         return (task, index) in self._anew
 
-    async def durable(self, row: Row | None = None) -> None:
+    async def durable(self, row: Row | None = None, *, urgent: bool = True) -> None:
         """Return at once: everything is as durable as it can be."""
 
     def reused_rows(self, task: str | None) -> KeptRecords:
