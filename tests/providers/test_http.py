@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx2
+import httpcore2
 import pytest
 import trio
 from fake_runs import FakeRun, openai_provider, with_fake, with_raw_server
@@ -354,7 +354,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
     [
         (
             caused(
-                httpx2.ConnectError("x"),
+                httpcore2.ConnectError("x"),
                 trio.BrokenResourceError(),
                 certificate_error(),
             ),
@@ -362,30 +362,30 @@ def certificate_error() -> ssl.SSLCertVerificationError:
         ),
         (
             caused(
-                httpx2.ConnectError("x"),
+                httpcore2.ConnectError("x"),
                 OSError(),
                 ExceptionGroup("", [OSError(1, "no"), ConnectionRefusedError()]),
             ),
             f"connection: connection refused by a:443 for {SOURCE}: {CHECK_SERVER}",
         ),
         (
-            caused(httpx2.ConnectError("x"), ExceptionGroup("", [OSError(1, "no")])),
+            caused(httpcore2.ConnectError("x"), ExceptionGroup("", [OSError(1, "no")])),
             f"connection: no connection to a:443 for {SOURCE}: {CHECK_URL}; x",
         ),
         (
-            caused(httpx2.ConnectError("x"), trio.socket.gaierror(-2, "unknown")),
+            caused(httpcore2.ConnectError("x"), trio.socket.gaierror(-2, "unknown")),
             f"connection: host of a:443 not found for {SOURCE}: {CHECK_URL}",
         ),
         (
-            httpx2.ConnectTimeout("x"),
+            httpcore2.ConnectTimeout("x"),
             f"connection: no connection to a:443 within 10 seconds for {SOURCE}: {CHECK_URL}",
         ),
         (
-            httpx2.ConnectError("no route"),
+            httpcore2.ConnectError("no route"),
             f"connection: no connection to a:443 for {SOURCE}: {CHECK_URL}; no route",
         ),
         (
-            httpx2.ReadError(""),
+            httpcore2.ReadError(""),
             f"connection: connection lost before the end of the reply from {SOURCE}: ReadError",
         ),
     ],
@@ -399,22 +399,22 @@ def test_each_failure_of_the_network_is_reported_by_its_cause(error: Exception, 
     ("error", "proxy", "text"),
     [
         (
-            httpx2.ProxyError("403"),
+            httpcore2.ProxyError("403"),
             "http://me:secret@p:3128",
             f"connection: the proxy p:3128 refused to connect for {SOURCE}: {CHECK_PROXY}; 403",
         ),
         (
-            httpx2.ConnectTimeout("x"),
+            httpcore2.ConnectTimeout("x"),
             "http://p:3128",
             f"connection: no connection to the proxy p:3128 within 10 seconds for {SOURCE}: {CHECK_PROXY}",
         ),
         (
-            caused(httpx2.ConnectError("x"), certificate_error()),
+            caused(httpcore2.ConnectError("x"), certificate_error()),
             "http://p:3128",
             f"tls: invalid certificate of a:443 for {SOURCE}: {CHECK_TRUST}; self-signed certificate",
         ),
         (
-            caused(httpx2.ConnectError("x"), certificate_error()),
+            caused(httpcore2.ConnectError("x"), certificate_error()),
             "https://p",
             (
                 f"tls: invalid certificate of a:443 or its proxy for {SOURCE}: {CHECK_TRUST}; "

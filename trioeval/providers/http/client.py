@@ -1,4 +1,4 @@
-"""The HTTP client of a run: the only module that imports the HTTP library.
+"""The HTTP client of a run. Only this module and `network` import the HTTP library.
 
 It is imported when the first provider that needs a network is opened, because the import takes longer than
 everything else in a small run.
@@ -12,14 +12,14 @@ scopes.
 import socket
 import ssl
 import time
-import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import attrs
+import httpcore2
 import httpx2
 import trio
 
@@ -35,7 +35,9 @@ from trioeval.providers.bounds import (
     too_many_lines,
 )
 from trioeval.providers.http.failures import excerpt, failure_text
+from trioeval.providers.http.network import Network
 from trioeval.providers.http.tls import EncryptedKeyError, load_identity
+from trioeval.providers.http.unpacker import Unpacker
 from trioeval.providers.http.wire import (
     HttpClient,
     HttpReply,
@@ -44,88 +46,6 @@ from trioeval.providers.http.wire import (
     dated,
     request_source,
 )
-
-# Decompression of replies that are compressed although this was not requested, up to a maximum size.
-
-
-_PLAIN = frozenset({"", "identity"})
-_ZLIB = frozenset({"gzip", "x-gzip", "deflate"})
-_ANY_HEADER = zlib.MAX_WBITS | 32
-"""Detects gzip and zlib by their first bytes."""
-
-
-@attrs.define
-class Unpacker:
-    """The body of one reply, decompressed as it arrives.
-
-    Args:
-        encoding: The reply's `content-encoding`.
-        most: Maximum bytes of the decompressed body.
-        source: Status, method and URL, which begin error messages.
-
-    Raises:
-        ProviderError: `malformed_reply`, if the encoding is unknown.
-
-    Example:
-        >>> body = Unpacker("gzip", most=100)
-        >>> body.feed(zlib.compress(b"Hello")), body.is_too_large
-        (b'Hello', False)
-    """
-
-    encoding: str
-    most: int
-    source: str = "the reply"
-    size: int = 0
-    """Bytes decompressed so far."""
-    _fed: bool = attrs.field(init=False, default=False)
-    _zlib: "zlib._Decompress | None" = attrs.field(init=False, default=None)
-
-    def __attrs_post_init__(self) -> None:
-        encoding = self.encoding.strip().lower()
-        if encoding in _ZLIB:
-            self._zlib = zlib.decompressobj(_ANY_HEADER)
-        elif encoding not in _PLAIN:
-            fault = f"content-encoding {encoding[:40]!r}, which was not requested"
-            msg = f"{self.source}: {fault}; configure the server to send replies uncompressed"
-            raise ProviderError("malformed_reply", msg)
-
-    @property
-    def is_too_large(self) -> bool:
-        """True if the body exceeds the maximum."""
-        return self.size > self.most
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the body may end here."""
-        return self._zlib is None or self._zlib.eof or not self._fed
-
-    def feed(self, part: bytes) -> bytes:
-        """Return the decompressed content of a part; at most one byte more than the maximum in total.
-
-        Raises:
-            ProviderError: `malformed_reply`, if it cannot be decompressed.
-        """
-        self._fed = self._fed or bool(part)
-        if self._zlib is not None:
-            try:
-                part = self._unpacked(part)
-            except zlib.error as error:
-                msg = f"{self.source}: the reply cannot be decompressed: {error}"
-                raise ProviderError("malformed_reply", msg) from error
-        self.size += len(part)
-        return part
-
-    def _unpacked(self, part: bytes) -> bytes:
-        """Decompress a part. A body may be several compressed ones in a row."""
-        room = max(1, self.most + 1 - self.size)
-        found = bytearray()
-        while part and len(found) < room:
-            if self._zlib is None or self._zlib.eof:
-                self._zlib = zlib.decompressobj(_ANY_HEADER)
-            found += self._zlib.decompress(part, room - len(found))
-            part = self._zlib.unused_data
-        return bytes(found)
-
 
 CONNECT_LIMIT = 10.0
 """Seconds to wait for a connection."""
@@ -169,62 +89,72 @@ async def open_http(
             await client.aclose()
 
 
+@attrs.frozen
+class _Target:
+    """A parsed URL."""
+
+    url: httpcore2.URL
+    host: bytes
+    """The value of the header `host`."""
+    server: str
+    """Scheme, host and port: requests with the same ones may use the same connection."""
+
+
 @attrs.define(eq=False, repr=False)
 class _Client:
-    """Gives each request its own transport with one connection, which is reused afterwards.
+    """Gives each request in flight its own connection, which is reused afterwards.
 
     A connection pool searches all its connections for every request, which at a hundred calls in flight
-    costs more than the request. The library's client above the transports is skipped as well: what it adds
-    (cookies, redirects, authentication flows) is what a provider must not do. All transports share one TLS
-    context, their expensive part. Only a limited number of idle ones is kept: each holds a file descriptor,
-    and a template may name another host in every row.
+    costs more than the request. The client of a library above the connections is skipped as well: what it
+    adds (models, cookies, redirects, authentication flows) costs as much again, and is mostly what a provider
+    must not do. All connections share one TLS context, their expensive part. Only a limited number of idle
+    ones is kept: each holds a file descriptor, and a template may name another host in every row.
     """
 
     _max_reply_bytes: int
     _tls: ssl.SSLContext
     _wall_clock: Callable[[], float]
     _hosts: frozenset[str] | None = None
-    _all: set[httpx2.AsyncHTTPTransport] = attrs.field(factory=set)
-    _idle: dict[str, list[httpx2.AsyncHTTPTransport]] = attrs.field(factory=dict)
-    """Idle transports by host and port, so that their connection fits the next request; the longest unused
-    first."""
+    _all: set[httpcore2.AsyncConnectionInterface] = attrs.field(factory=set)
+    _idle: dict[str, list[httpcore2.AsyncConnectionInterface]] = attrs.field(factory=dict)
+    """Idle connections by `_Target.server`; the longest unused first."""
     _idle_count: int = 0
     _base: int = 0
     """File descriptors in use before the first connection."""
-    _urls: dict[str, httpx2.URL] = attrs.field(factory=dict)
-    """Parsed URLs: a run has few and uses each many times."""
+    _targets: dict[str, _Target] = attrs.field(factory=dict)
+    """By URL: a run has few and uses each many times."""
 
     async def send(
         self, request: HttpRequest, *, on_part: Callable[[bytes], object] | None = None
     ) -> HttpReply:
         url = request.url
-        place, source = _place(url), request_source(request.method, url)
-        transport: httpx2.AsyncHTTPTransport | None = None
+        source = request_source(request.method, url)
         most = request.max_reply_bytes or self._max_reply_bytes
+        connection: httpcore2.AsyncConnectionInterface | None = None
         try:
-            ready = self._request(request)
-            transport = self._take(place) or await self._make(url, source)
-            response = await transport.handle_async_request(ready)
+            target = self._target(request)
+            ready = _request(request, target)
+            connection = await self._take(target) or await self._make(target, url, source)
+            response = await connection.handle_async_request(ready)
             try:
                 content = await self._read(response, source, on_part, most)
-                await response.aclose()
             finally:
-                if not response.is_closed:
-                    with trio.move_on_after(CLOSE_GRACE, shield=True):
-                        await response.aclose()
-        except (httpx2.LocalProtocolError, UnicodeEncodeError):
+                with trio.move_on_after(CLOSE_GRACE, shield=True):
+                    await response.aclose()
+        except (httpcore2.LocalProtocolError, UnicodeEncodeError):
             # Both contain the header, and with it the key: neither shown nor chained.
             advice = "check the headers and the key for line breaks and characters outside of ASCII"
             raise _unsendable(source, f"invalid header; {advice}") from None
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        except httpx2.InvalidURL as error:
             fault = "the URL is not a valid http or https URL; check the provider's base URL"
             raise _unsendable(source, fault) from error
-        except httpx2.HTTPError as error:
-            raise _explain(error, source, place, _proxy_for(url)) from error
+        except _ERRORS as error:
+            raise _explain(error, source, _place(url), _proxy_for(url)) from error
         finally:
-            if transport is not None:
-                self._give_back(place, transport)
-        kind = response.headers.get("content-type", "")
+            if connection is not None:
+                self._give_back(target, connection)
+        headers = _readable(response.headers)
+        kind = headers.get("content-type", "")
         is_stream = on_part is not None or kind.startswith("text/event-stream")
         where = _arrived(response, source)
         check = partial(check_marks, content, most, source=where, is_stream=is_stream)
@@ -232,40 +162,57 @@ class _Client:
             check()
         else:  # abandoned when cancelled: the thread ends by itself
             await trio.to_thread.run_sync(check, abandon_on_cancel=True)
-        headers = dated(dict(response.headers), self._wall_clock())
-        return HttpReply(response.status_code, headers, content, source)
+        return HttpReply(response.status, dated(headers, self._wall_clock()), content, source)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for transport in self._all:
-            await transport.aclose()
+        for connection in self._all:
+            await connection.aclose()
 
-    def _take(self, place: str) -> httpx2.AsyncHTTPTransport | None:
-        idle = self._idle.pop(place, None)
+    async def _take(self, target: _Target) -> httpcore2.AsyncConnectionInterface | None:
+        """Return an idle connection that the server has not closed; a checkpoint if it closes others."""
+        while (connection := self._next_idle(target.server)) is not None:
+            if not connection.has_expired():
+                return connection
+            await self._discard(connection)
+        return None
+
+    def _next_idle(self, server: str) -> httpcore2.AsyncConnectionInterface | None:
+        idle = self._idle.pop(server, None)
         if idle is None:
             return None
-        transport = idle.pop()
+        connection = idle.pop()
         if idle:
-            self._idle[place] = idle
+            self._idle[server] = idle
         self._idle_count -= 1
-        return transport
+        return connection
 
-    def _give_back(self, place: str, transport: httpx2.AsyncHTTPTransport) -> None:
-        self._idle.setdefault(place, []).append(transport)
-        self._idle_count += 1
+    def _give_back(self, target: _Target, connection: httpcore2.AsyncConnectionInterface) -> None:
+        if connection.is_available():
+            self._idle.setdefault(target.server, []).append(connection)
+            self._idle_count += 1
+        else:  # it failed, was cancelled, or was closed by the server
+            self._all.discard(connection)
 
-    async def _make(self, url: str, source: str) -> httpx2.AsyncHTTPTransport:
+    async def _discard(self, connection: httpcore2.AsyncConnectionInterface) -> None:
+        self._all.discard(connection)
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            await connection.aclose()
+
+    async def _make(
+        self, target: _Target, url: str, source: str
+    ) -> httpcore2.AsyncConnectionInterface:
         while self._idle_count >= _IDLE or (self._idle_count and not self._has_room):
-            oldest = self._take(next(iter(self._idle)))
+            oldest = self._next_idle(next(iter(self._idle)))
             if oldest is not None:
-                self._all.discard(oldest)
-                with trio.move_on_after(CLOSE_GRACE, shield=True):
-                    await oldest.aclose()
+                await self._discard(oldest)
         if not self._has_room:
             title = f"no connection to {_place(url)} for"
             msg = failure_text(title, source, detail=too_many_open_files())
             raise ProviderError("connection", msg, fault=Fault.RATE_LIMITED)
-        return self._new_transport(url, source)
+        connection = self._new_connection(target.url.origin, url, source)
+        self._all.add(connection)
+        return connection
 
     @property
     def _has_room(self) -> bool:
@@ -277,37 +224,41 @@ class _Client:
         # Many may still be connecting, and have no descriptor yet.
         return taken is not None and has_room(max(taken, self._base + len(self._all)))
 
-    def _request(self, request: HttpRequest) -> httpx2.Request:
-        parsed = self._urls.get(request.url)
-        if parsed is None:
-            parsed = httpx2.URL(request.url)
-            if not parsed.host:
-                raise httpx2.InvalidURL("no host")
-            if self._hosts is not None and parsed.host.lower() not in self._hosts:
-                source = request_source(request.method, request.url)
-                fault = f"{parsed.host} is not a host of the suite's providers"
-                raise _unsendable(source, f"{fault}, and the suite is untrusted")
-            if len(self._urls) < _URLS:
-                self._urls[request.url] = parsed
-        headers = {**_HEADERS, **request.headers}
-        if request.body is not None:
-            headers.setdefault("content-type", "application/json")
-        return httpx2.Request(
-            request.method,
-            parsed,
-            headers=headers,
-            content=request.body,
-            extensions={"timeout": {"connect": CONNECT_LIMIT}},
+    def _target(self, request: HttpRequest) -> _Target:
+        found = self._targets.get(request.url)
+        if found is not None:
+            return found
+        parsed = httpx2.URL(request.url)
+        if not parsed.host or parsed.scheme not in ("http", "https"):
+            raise httpx2.InvalidURL("no host")
+        if self._hosts is not None and parsed.host.lower() not in self._hosts:
+            source = request_source(request.method, request.url)
+            fault = f"{parsed.host} is not a host of the suite's providers"
+            raise _unsendable(source, f"{fault}, and the suite is untrusted")
+        url = httpcore2.URL(
+            scheme=parsed.raw_scheme,
+            host=parsed.raw_host,
+            port=parsed.port,
+            target=parsed.raw_path,
         )
+        found = _Target(url, parsed.netloc, str(url.origin))
+        if len(self._targets) < _TARGETS:
+            self._targets[request.url] = found
+        return found
 
-    def _new_transport(self, url: str, source: str) -> httpx2.AsyncHTTPTransport:
+    def _new_connection(
+        self, origin: httpcore2.Origin, url: str, source: str
+    ) -> httpcore2.AsyncConnectionInterface:
         address = _proxy_for(url)
         # These errors contain the address with its password: neither shown nor chained.
-        with suppress(ValueError, ImportError, httpx2.InvalidURL):
-            proxy = None if address is None else httpx2.Proxy(address)
-            transport = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
-            self._all.add(transport)
-            return transport
+        with suppress(ValueError, ImportError):
+            pool = httpcore2.AsyncConnectionPool(
+                ssl_context=self._tls,
+                proxy=None if address is None else _proxy(address),
+                keepalive_expiry=_KEPT_ALIVE,
+                network_backend=Network(),
+            )
+            return pool.create_connection(origin)
         raise ProviderError(
             "connection",
             failure_text(
@@ -321,32 +272,27 @@ class _Client:
 
     async def _read(
         self,
-        response: httpx2.Response,
+        response: httpcore2.Response,
         source: str,
         on_part: Callable[[bytes], object] | None,
         most: int,
     ) -> bytes:
         source = _arrived(response, source)
-        headers, stream = response.headers, response.stream
+        headers = _readable(response.headers)
         declared, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
         is_declared = declared.isdecimal()
         if is_declared and _is_more(declared, most):
-            status = response.status_code
+            status = response.status
             raise ProviderError("malformed_reply", too_large(source, most), status=status)
-        if (
-            on_part is None
-            and is_declared
-            and not encoding
-            and isinstance(stream, httpx2.AsyncByteStream)
-        ):
+        if on_part is None and is_declared and not encoding:
             # The body cannot exceed the declared length, so nothing has to be counted.
-            return b"".join([chunk async for chunk in stream])
+            return await response.aread()
         unpacker = Unpacker(encoding, most, source)
         body = bytearray()
         broken: ProviderError | None = None
         on_part = None if on_part is None else _counting(on_part, source, most)
         with trio.CancelScope() as reading:
-            async with aclosing(response.aiter_raw()) as chunks:
+            async with aclosing(response.aiter_stream()) as chunks:
                 async for chunk in chunks:
                     try:
                         part = unpacker.feed(chunk)
@@ -356,18 +302,18 @@ class _Client:
                     except ProviderError as error:
                         broken = error
                     if unpacker.is_too_large or broken is not None:
-                        # Ends the loop from inside; a break would abandon an async generator of httpx2.
+                        # Ends the loop from inside; a break would abandon an async generator of the library.
                         reading.cancel(reason="the reply cannot be read")
         if broken is not None:
             raise broken
         if not unpacker.is_whole and not unpacker.is_too_large:
             msg = f"{source}: the compressed reply is incomplete"
-            raise ProviderError("malformed_reply", msg, status=response.status_code)
+            raise ProviderError("malformed_reply", msg, status=response.status)
         if unpacker.is_too_large:
             raise ProviderError(
                 "malformed_reply",
                 too_large(source, most),
-                status=response.status_code,
+                status=response.status,
                 body_excerpt=excerpt(bytes(body)),
             )
         return bytes(body)
@@ -379,13 +325,29 @@ _HEADERS = {
     "accept-encoding": "identity",  # replies are small: decompression costs more than it saves
 }
 
+_LENGTHS = frozenset({"content-length", "transfer-encoding"})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose requests have a length even without a body."""
+
+_PROXIES = frozenset({"http", "https", "socks5", "socks5h"})
+
+_KEPT_ALIVE = 5.0
+"""Seconds after which an idle connection is not used again: servers close theirs about then."""
+
+_ERRORS = (
+    httpcore2.TimeoutException,
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+)
+
 _DIGITS = 18
 """Number of digits of a length that exceeds every maximum."""
 
 _IDLE = 256
 """Maximum number of idle connections."""
 
-_URLS = 1024
+_TARGETS = 1024
 """Maximum number of parsed URLs; URLs from templates may be all different."""
 
 
@@ -405,9 +367,28 @@ def _counting(
     return count
 
 
-def _arrived(response: httpx2.Response, source: str) -> str:
+def _arrived(response: httpcore2.Response, source: str) -> str:
     """Return the beginning of messages about a reply."""
-    return f"HTTP {response.status_code} from {source}"
+    return f"HTTP {response.status} from {source}"
+
+
+def _request(request: HttpRequest, target: _Target) -> httpcore2.Request:
+    """Return the request of the library, with the headers that every request needs."""
+    given = {**_HEADERS, **request.headers}
+    names = {name.lower() for name in given}
+    headers = [] if "host" in names else [(b"Host", target.host)]
+    headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in given.items()]
+    if request.body is not None and "content-type" not in names:
+        headers.append((b"content-type", b"application/json"))
+    if names.isdisjoint(_LENGTHS) and (request.body or request.method in _WITH_BODY):
+        headers.append((b"Content-Length", b"%d" % len(request.body or b"")))
+    return httpcore2.Request(
+        request.method,
+        target.url,
+        headers=headers,
+        content=request.body,
+        extensions={"timeout": {"connect": CONNECT_LIMIT}},
+    )
 
 
 def _unsendable(source: str, fault: str) -> ProviderError:
@@ -423,7 +404,7 @@ def _is_more(declared: str, most: int) -> bool:
 def _tls_context(tls: TlsSettings) -> ssl.SSLContext:
     try:
         context = (
-            httpx2.create_ssl_context()
+            httpcore2.default_ssl_context()
             if tls.ca is None
             else ssl.create_default_context(cafile=tls.ca)
         )
@@ -448,6 +429,35 @@ def _proxy_for(url: str) -> str | None:
     if not address or "://" in address:
         return address or None
     return f"http://{address}"
+
+
+def _proxy(address: str) -> httpcore2.Proxy:
+    """Return a proxy from its URL.
+
+    Raises:
+        ValueError: The URL is not valid.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in _PROXIES or not parts.hostname:
+        raise ValueError(address)
+    user = (
+        None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    )
+    url = httpcore2.URL(scheme=parts.scheme, host=parts.hostname, port=parts.port, target=b"/")
+    return httpcore2.Proxy(url, auth=user)
+
+
+def _readable(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers as text, names in lower case; those that occur several times are joined by commas."""
+    found: dict[str, str] = {}
+    for raw_name, raw in headers:
+        name = raw_name.decode("latin-1").lower()
+        try:
+            value = raw.decode()
+        except UnicodeDecodeError:
+            value = raw.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _place(url: str) -> str:
@@ -478,15 +488,15 @@ def _explain(error: Exception, source: str, place: str, proxy: str | None = None
         tls = f"{place} or its proxy" if proxy.startswith("https:") else place
     advice = _CHECK_URL if proxy is None else _CHECK_PROXY
     match error:
-        case httpx2.ConnectTimeout():
+        case httpcore2.ConnectTimeout():
             title, detail = f"no connection to {near} within {CONNECT_LIMIT:g} seconds for", ""
-        case httpx2.ConnectError() if _is_out_of_files(error):
+        case httpcore2.ConnectError() if _is_out_of_files(error):
             # This machine refused it: fewer connections at a time will work.
             title, detail, advice = f"no connection to {near} for", too_many_open_files(), ""
             fault = Fault.RATE_LIMITED
-        case httpx2.ConnectError():
+        case httpcore2.ConnectError():
             kind, title, advice, detail = _explain_connect(error, near, tls, advice)
-        case httpx2.ProxyError():
+        case httpcore2.ProxyError():
             title, detail = f"{near} refused to connect for", str(error)
         case _:
             title, advice = "connection lost before the end of the reply from", ""
@@ -505,7 +515,7 @@ def _is_out_of_files(error: Exception) -> bool:
 
 
 def _explain_connect(
-    error: httpx2.ConnectError, near: str, tls: str, advice: str
+    error: httpcore2.ConnectError, near: str, tls: str, advice: str
 ) -> tuple[ProviderErrorKind, str, str, str]:
     """Return kind, title, advice and detail, from causes that the library's own exception omits.
 
