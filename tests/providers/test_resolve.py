@@ -252,7 +252,7 @@ def test_ignored_config_is_a_problem() -> None:
 @pytest.mark.slow
 def test_importing_providers_loads_no_http_library() -> None:
     """Runs without a network do not pay for the import."""
-    code = "import sys, trioeval.providers as _; print({'httpx2', 'h11'} & {*sys.modules})"
+    code = "import sys, trioeval.providers as _; print({'httpx2', 'httpcore2', 'h11'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -12,7 +12,7 @@ scopes.
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from urllib.parse import unquote, urlsplit
@@ -136,8 +136,9 @@ class _Client:
             ready = _request(request, target)
             connection = await self._take(target) or await self._make(target, url, source)
             response = await connection.handle_async_request(ready)
+            headers = _readable(response.headers)
             try:
-                content = await self._read(response, source, on_part, most)
+                content = await self._read(response, headers, source, on_part, most)
             finally:
                 with trio.move_on_after(CLOSE_GRACE, shield=True):
                     await response.aclose()
@@ -153,7 +154,6 @@ class _Client:
         finally:
             if connection is not None:
                 self._give_back(target, connection)
-        headers = _readable(response.headers)
         kind = headers.get("content-type", "")
         is_stream = on_part is not None or kind.startswith("text/event-stream")
         where = _arrived(response, source)
@@ -273,12 +273,12 @@ class _Client:
     async def _read(
         self,
         response: httpcore2.Response,
+        headers: Mapping[str, str],
         source: str,
         on_part: Callable[[bytes], object] | None,
         most: int,
     ) -> bytes:
         source = _arrived(response, source)
-        headers = _readable(response.headers)
         declared, encoding = headers.get("content-length", ""), headers.get("content-encoding", "")
         is_declared = declared.isdecimal()
         if is_declared and _is_more(declared, most):
