@@ -50,7 +50,7 @@ def imported(folder: Path, suite: dict[str, object]) -> set[str]:
     """Return the names of the modules of a process that has run a suite."""
     (folder / "suite.json").write_text(json.dumps(suite))
     process = subprocess.run(
-        [sys.executable, "-c", RUN, "suite.json", "--no-progress"],
+        [sys.executable, "-c", RUN, "suite.json"],
         cwd=folder,
         env={key: text for key, text in os.environ.items() if key != "COVERAGE_PROCESS_START"},
         capture_output=True,
@@ -68,7 +68,14 @@ def test_a_run_of_echo_imports_only_what_it_uses(tmp_path: Path) -> None:
     own = {name for name in modules if name.split(".")[0] == "trioeval"}
     assert not own & {*UNUSED}
     assert len(own) <= MOST_MODULES
-    assert not modules & {"httpx2", "asyncio", "filelock.asyncio", "openai", "prometheus_client"}
+    assert not modules & {
+        "cyclopts",
+        "httpx2",
+        "asyncio",
+        "filelock.asyncio",
+        "openai",
+        "prometheus_client",
+    }
 
 
 @pytest.mark.parametrize(
