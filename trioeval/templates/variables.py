@@ -21,6 +21,9 @@ from trioeval.templates.limits import Meter, check_size
 from trioeval.templates.values import text_of
 from trioeval.text import FromModel, Verbatim, from_model, verbatim
 
+GLOBAL_NAMES = frozenset({"env", "range", "cycler", "joiner"})
+"""Names that templates have besides variables; a variable of such a name has precedence."""
+
 _PASSES = 5
 _REFERENCE = re.compile(r"\{\{\s*([A-Za-z0-9_]+)\s*\}\}")
 _RAW_TAG = re.compile(r"\{%-?\s*(end)?(raw|verbatim)\s*-?%\}")
