@@ -17,6 +17,7 @@ from trioeval.documents.files import FileContext
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
 from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
+from trioeval.evaluation.suite_commands import SuiteCommands
 from trioeval.grading.services import Commands
 from trioeval.providers import Reply
 from trioeval.providers.http.wire import HttpClient, HttpRequest, TlsSettings
@@ -333,8 +334,6 @@ async def open_judge_services(
         tls: TLS settings; None uses the defaults.
         hosts: The only hosts that requests may go to; None allows all.
     """
-    from trioeval.evaluation.commands import SuiteCommands
-
     environ = context.environ
     workers = _number(context.variable("PYTHON_WORKERS")) or min(
         max(os.cpu_count() or 1, 2), WORKERS
