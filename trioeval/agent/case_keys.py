@@ -1,4 +1,4 @@
-"""What only tests of tasks of type `agent` may have: additional keys, and assertions that need an agent."""
+"""Keys and assertions that only tests of tasks of type `agent` may have."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

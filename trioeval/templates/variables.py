@@ -1,4 +1,3 @@
-# Separate from `templates.engine`: the variables that a template names are determined without rendering it.
 r"""Variables that contain templates themselves, before the prompt is rendered with them.
 
 There are three steps; assertions see the first two. One line feed is removed from the end of each text;
