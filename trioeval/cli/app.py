@@ -16,7 +16,6 @@ from types import TracebackType
 from trioeval.cli.arguments import SUITE_SUFFIXES
 from trioeval.cli.flags import NOT_PROVIDED, RunFlags
 from trioeval.cli.interrupts import Interrupts
-from trioeval.cli.near_words import near_words
 from trioeval.cli.progress.streams import guarded, is_github
 from trioeval.cli.short_help import COMMANDS, short_help
 from trioeval.cli.terminal import Exit, replace_unencodable, say, show
@@ -73,8 +72,11 @@ def _run_command_line(arguments: Sequence[str], interrupts: Interrupts) -> int:
         return Exit.FAULT if error.reason == "limiter_unavailable" else Exit.USAGE
     except TrioevalError as error:
         say(error)
-        if isinstance(error, SuiteError) and (near := near_words(arguments)):
-            say(f"  did you mean {near}?")
+        if isinstance(error, SuiteError):
+            from trioeval.cli.near_words import near_words
+
+            if near := near_words(arguments):
+                say(f"  did you mean {near}?")
         return Exit.USAGE
     except ExceptionGroup as group:
         return _explain(group)
