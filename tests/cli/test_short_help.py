@@ -9,8 +9,8 @@ import cyclopts
 import pytest
 
 from trioeval.cli import run_command_line
-from trioeval.cli.app import app
-from trioeval.cli.flags import shown_default
+from trioeval.cli.flag_types import shown_default
+from trioeval.cli.parser import app
 from trioeval.cli.short_help import COMMANDS, PROGRAM, RUN, parsed_help, short_help
 from trioeval.cli.terminal import Exit
 

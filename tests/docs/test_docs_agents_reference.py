@@ -9,7 +9,7 @@ from model_tables import columns, documented, tables
 from snippets import DOCS
 from workbench import lay_out
 
-from trioeval.agent.cases import AGENT_TYPES
+from trioeval.agent.case_keys import AGENT_TYPES
 from trioeval.agent.model import AgentSettings, Case
 from trioeval.loading.load import load_suite
 from trioeval.suite.dependencies import FailedDependency

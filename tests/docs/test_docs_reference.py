@@ -14,9 +14,9 @@ from snippets import DOCS, ROOT, table
 
 from trioeval import errors
 from trioeval import errors as faults
-from trioeval.cli.app import app
 from trioeval.cli.environment import UNSUPPORTED
-from trioeval.cli.flags import shown_default
+from trioeval.cli.flag_types import shown_default
+from trioeval.cli.parser import app
 from trioeval.cli.terminal import Exit
 
 REFERENCE = DOCS / "reference"

@@ -456,7 +456,7 @@ def test_the_version_and_file_errors_load_few_modules() -> None:
         "except SystemExit: pass\n"
         "print(sorted({'trio', 'httpx2', 'cyclopts'} & set(sys.modules)), file=sys.stderr)\n"
     )
-    for arguments, loaded in ((["--version"], []), (["missing.json"], ["cyclopts"])):
+    for arguments in (["--version"], ["missing.json"]):
         done = subprocess.run(
             [sys.executable, "-c", probe, *arguments],
             capture_output=True,
@@ -464,4 +464,4 @@ def test_the_version_and_file_errors_load_few_modules() -> None:
             env=ENV,
             check=True,
         )
-        assert last_line(done) == str(loaded)
+        assert last_line(done) == "[]"

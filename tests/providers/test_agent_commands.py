@@ -11,8 +11,8 @@ from program_runs import ask, context, run
 
 from trioeval.errors import Problem, ProviderError, SuiteError
 from trioeval.providers import ProviderSpec, resolve
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.providers.programs.entries import (
-    AGENT_RUNS,
     CommandAgentSettings,
     read_agent_command,
     split_line,

@@ -12,7 +12,7 @@ from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.trust import CODE_PREFIXES, Trust
 from trioeval.errors import GradingError, ScriptError, SuiteError, UsageError
-from trioeval.evaluation.commands import SuiteCommands
+from trioeval.evaluation.judge_services import SuiteCommands
 from trioeval.evaluation.scripts import open_scripts
 from trioeval.grading import KINDS
 from trioeval.grading.kind import ExternalJudge

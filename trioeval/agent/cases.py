@@ -10,16 +10,16 @@ from typing import Any
 import attrs
 import cattrs
 
-from trioeval.agent.model import DONE_TYPE, AgentSettings, Case, case_of
+from trioeval.agent.case_keys import KEYS, SPELLED, refuse_by_default
+from trioeval.agent.model import AgentSettings, Case, case_of
 from trioeval.agent.workspace import check_not_done, is_bundle
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError, kind, nearest
 from trioeval.documents.paths import DocumentPath
-from trioeval.documents.structure import Hook, camel, fields_by_key, object_hook, snake, some_text
+from trioeval.documents.structure import Hook, camel, object_hook, some_text
 from trioeval.errors import AgentError, TemplateError, UsageError
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import quote
-from trioeval.grading.registry import split_type
 from trioeval.suite.dependencies import cycle_in, parse_names
 from trioeval.suite.expand import combinations
 from trioeval.suite.form import entries_of
@@ -31,36 +31,21 @@ from trioeval.templates import Templates, is_template
 # Tests of tasks of type `agent`: their additional keys, and their names.
 
 
-_KEYS = tuple(fields_by_key(Case))
-"""Keys of a test that only tests of such tasks have."""
-_SPELLED = frozenset((*_KEYS, *map(snake, _KEYS)))
-"""The same in both spellings."""
 OWN_NAMES = frozenset({"prompt", "promptFile", "workspace", "suite", "attempt", "case", "done"})
 """Names that commands, model configs and assertions have for every case: reserved, not variables of tests."""
-AGENT_TYPES = frozenset({DONE_TYPE, "command", "file-contains", "file-exists", "file-json"})
-"""Types of assertions that need the workspace of a case, or the end of its agent."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST = 100
 _SLUG = 60  # characters of a description, which leaves room for a number
 
 
-def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
+def case_form(converter: cattrs.Converter, workspace: Hook) -> ExtraForm:
     """Return the form of the additional keys of a case; one without an `id` is called "" until `with_names`.
 
     Args:
         converter: The converter of suites.
-        workspace: The hook for the key `workspace`; None if the tests are of a task of another type, where
-            all of these keys are refused, and the assertions that need an agent.
+        workspace: The hook for the key `workspace`.
     """
-    if workspace is None:
-        return ExtraForm(
-            keys=_SPELLED,
-            structure=_refuse,
-            allowed=(),
-            refuse=_refuse_by_default,
-            misplaced=_misplaced_type,
-        )
     hooks: dict[str, Hook] = {"name": _name, "depends_on": _depends_on, "workspace": workspace}
     structure = object_hook(converter, Case, hooks=hooks)
 
@@ -69,35 +54,12 @@ def case_form(converter: cattrs.Converter, workspace: Hook | None) -> ExtraForm:
         return found
 
     return ExtraForm(
-        keys=_SPELLED,
+        keys=SPELLED,
         structure=hook,
-        allowed=_KEYS,
-        refuse=_refuse_by_default,
+        allowed=KEYS,
+        refuse=refuse_by_default,
         misplaced=lambda _type: (),
     )
-
-
-def _refuse(value: Any, _wanted: Any) -> Case:
-    messages = (f"{key} belongs to tests of tasks of type agent" for key in value)
-    raise MistakenError(*map(_misplaced, messages, value))
-
-
-def _refuse_by_default(default_test: Mapping[str, Any]) -> None:
-    """Refuse keys of cases in a default test."""
-    if keys := [key for key in default_test if key in _SPELLED]:
-        messages = (f"{key} belongs to single tests, not to defaultTest" for key in keys)
-        raise MistakenError(*map(_misplaced, messages, keys))
-
-
-def _misplaced(message: str, key: str) -> Mistake:
-    return Mistake(message, "remove it", at=(key,), key=True)
-
-
-def _misplaced_type(name: str) -> Iterator[Mistake]:
-    """Yield a mistake if an assertion type needs an agent."""
-    base, _ = split_type(name)
-    if base in AGENT_TYPES:
-        yield Mistake(f"{base} is only for tests of tasks of type agent", at=("type",))
 
 
 def _name(value: Any, _wanted: Any) -> str:

@@ -77,7 +77,8 @@ from trioeval.evaluation.provider_calls import ReplySource
 from trioeval.kernel import Calls, StopReason
 from trioeval.kernel.events import guarded
 from trioeval.providers import Reply, Request
-from trioeval.providers.programs.entries import AGENT_RUNS, CommandAgentSettings
+from trioeval.providers.programs import AGENT_RUNS
+from trioeval.providers.programs.entries import CommandAgentSettings
 from trioeval.suite.expand import Step
 from trioeval.templates import Templates
 

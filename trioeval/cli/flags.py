@@ -1,20 +1,39 @@
 """The flags of `trioeval run`, in the groups of its help.
 
 A flag that is not given is None or empty: then the suite's `commandLineOptions` apply, then its
-`evaluateOptions`, then the environment, then the default that the help shows.
+`evaluateOptions`, then the environment, then the default that the help shows. The types say how the parser
+reads a flag and are names only, see `flag_types`.
 """
+
+from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import attrs
-from cyclopts import Group, Parameter
-from cyclopts.validators import Number
 
 from trioeval.errors import Problem, SuiteError, UsageError
+
+if TYPE_CHECKING:
+    # A run without flags needs no parser: `flag_types.resolve_types` gives these names a value.
+    from cyclopts import Parameter
+    from cyclopts.validators import Number
+
+    from trioeval.cli.flag_types import (
+        Count,
+        Database,
+        EnvFiles,
+        NotNegative,
+        OmitZeroCounters,
+        Paths,
+        Switch,
+        Texts,
+        Whole,
+        effective,
+    )
 
 # Ages as flags name them. Pure.
 
@@ -39,65 +58,10 @@ def read_age(text: str, flag: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
-NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
-Whole = Annotated[int, Parameter(validator=Number(gte=0))]
-Texts = Annotated[tuple[str, ...], Parameter(negative=())]
-Paths = Annotated[tuple[Path, ...], Parameter(negative=())]
 LogLevel: TypeAlias = Literal["debug", "info", "warning"]
 ProgressMode: TypeAlias = Literal["live", "plain", "github", "json"]
-Switch = Annotated[bool, Parameter(negative=())]
 
 
-def shown_default(default: object) -> str:
-    """Return a default value as the help and the reference page show it.
-
-    Example:
-        >>> shown_default(None), shown_default(()), shown_default(True), shown_default(0.5)
-        ('none', 'none', 'on', '0.5')
-    """
-    match default:
-        case None | ():
-            return "none"
-        case bool():
-            return "on" if default else "off"
-        case int() | float():
-            return f"{default:g}"
-        case _:
-            return str(default)
-
-
-def _effective(default: str) -> Parameter:
-    """The default that the help shows for a flag that is None unless it is given."""
-    return Parameter(show_default=default)
-
-
-# Flags of several commands.
-
-Database = Annotated[
-    Path | None, _effective(".trioeval/results.db"), Parameter(help="The database of runs.")
-]
-EnvFiles = Annotated[
-    Paths,
-    Parameter(
-        name=["--env-file", "--env-path"],
-        help="Read environment variables, such as API keys, from this file. "
-        "Variables that are set and not empty take precedence.",
-    ),
-]
-OmitZeroCounters = Annotated[
-    Switch,
-    Parameter(
-        help="Leave token counters that are zero out of .json, .jsonl, .yaml and .xml files."
-    ),
-]
-
-
-def _group(name: str, key: int) -> Any:
-    return Parameter(name="*", group=Group(name, sort_key=key))
-
-
-@_group("Suite and input", 1)
 @attrs.frozen(kw_only=True)
 class SuiteFlags:
     """Flags that select and change the suite."""
@@ -121,9 +85,9 @@ class SuiteFlags:
     """Text to put before every prompt."""
     prompt_suffix: str | None = None
     """Text to append to every prompt."""
-    grader: Annotated[str | None, _effective("the suite's")] = None
+    grader: Annotated[str | None, effective("the suite's")] = None
     """The provider that judges model-graded assertions."""
-    description: Annotated[str | None, _effective("the suite's")] = None
+    description: Annotated[str | None, effective("the suite's")] = None
     """The description of the run in result files."""
     tag: Texts = ()
     """`name=value`: a tag of the run in result files. Repeatable."""
@@ -142,7 +106,6 @@ class SuiteFlags:
     """Take all replies from this recording instead of calling providers: no network, no keys."""
 
 
-@_group("Row filters", 2)
 @attrs.frozen(kw_only=True)
 class RowFlags:
     """Flags that select tests. Filters never renumber tests."""
@@ -150,18 +113,18 @@ class RowFlags:
     task: Texts = ()
     """Run only the task with this id and its dependencies. Repeatable."""
     filter_first_n: Annotated[
-        Count | None, _effective("all"), Parameter(name=["--filter-first-n", "-n"])
+        Count | None, effective("all"), Parameter(name=["--filter-first-n", "-n"])
     ] = None
     """Run only the first tests that the other filters leave; each set of variables counts as one."""
-    filter_range: Annotated[str | None, _effective("all")] = None
+    filter_range: Annotated[str | None, effective("all")] = None
     """`a:b`: run only the tests from a up to b, without b, counted from 0."""
     filter_pattern: str | None = None
     """Run only the tests whose description, or case name, matches this regular expression."""
     filter_metadata: Texts = ()
     """`key=value`: run only the tests whose metadata contains the value. Repeatable: all must match."""
-    filter_sample: Annotated[Count | None, _effective("all")] = None
+    filter_sample: Annotated[Count | None, effective("all")] = None
     """Run a random sample of this many tests."""
-    filter_sample_seed: Annotated[int | None, _effective("random")] = None
+    filter_sample_seed: Annotated[int | None, effective("random")] = None
     """The seed of the random sample."""
     filter_failing: Path | None = None
     """Run only the tests that did not pass in this result file (.json or .jsonl)."""
@@ -179,48 +142,46 @@ class RowFlags:
     """Accept a suite without tests and filters that match no rows."""
 
 
-@_group("Limits", 3)
 @attrs.frozen(kw_only=True)
 class LimitFlags:
     """Flags that bound concurrency, rate, time and cost."""
 
     max_concurrency: Annotated[
         Count | None,
-        _effective("as each lane says, else 4"),
+        effective("as each lane says, else 4"),
         Parameter(name=["--max-concurrency", "-j"]),
     ] = None
     """The most calls in flight on any one lane."""
-    max_total_concurrency: Annotated[Count | None, _effective("no limit")] = None
+    max_total_concurrency: Annotated[Count | None, effective("no limit")] = None
     """The most calls in flight on all lanes together."""
-    max_rows: Annotated[Whole | None, _effective("1,000,000")] = None
+    max_rows: Annotated[Whole | None, effective("1,000,000")] = None
     """The most rows that a run may have; 0 for no limit."""
-    repeat: Annotated[Count | None, _effective("1")] = None
+    repeat: Annotated[Count | None, effective("1")] = None
     """The number of times to run each test."""
-    delay: Annotated[NotNegative | None, _effective("0")] = None
+    delay: Annotated[NotNegative | None, effective("0")] = None
     """The minimum gap between two calls on a lane, in milliseconds."""
-    timeout: Annotated[NotNegative | None, _effective("no limit")] = None
+    timeout: Annotated[NotNegative | None, effective("no limit")] = None
     """The working time of one row, in seconds; 0 for no limit."""
-    max_time: Annotated[NotNegative | None, _effective("no limit")] = None
+    max_time: Annotated[NotNegative | None, effective("no limit")] = None
     """The time of the whole run, in seconds; 0 for no limit."""
-    max_requests: Annotated[Whole | None, _effective("no limit")] = None
+    max_requests: Annotated[Whole | None, effective("no limit")] = None
     """The most requests that the run may make, including retries."""
-    max_tokens: Annotated[Whole | None, _effective("no limit")] = None
+    max_tokens: Annotated[Whole | None, effective("no limit")] = None
     """The most tokens that the run may use."""
-    max_cost: Annotated[NotNegative | None, _effective("no limit")] = None
+    max_cost: Annotated[NotNegative | None, effective("no limit")] = None
     """The most US dollars that the run may cost; every provider then needs a known price or maxCost."""
     fail_fast: Switch = False
     """Start no more rows after the first one that did not pass."""
 
 
-@_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
 class StorageFlags:
     """Flags about stored runs and cached replies, and their reuse."""
 
     db: Database = None
-    durability: Annotated[Literal["normal", "full"] | None, _effective("normal")] = None
+    durability: Annotated[Literal["normal", "full"] | None, effective("normal")] = None
     """Survive a power failure without the last moments (normal), or without any loss but slower (full)."""
-    cache: Annotated[bool | None, _effective("on")] = None
+    cache: Annotated[bool | None, effective("on")] = None
     """Use cached replies, and cache new ones."""
     refresh: Switch = False
     """Call providers even for cached replies, and cache the new replies."""
@@ -233,18 +194,16 @@ class StorageFlags:
     """Continue a run although its suite has changed; unchanged rows are kept."""
 
 
-@_group("Storage and reuse", 4)
 @attrs.frozen(kw_only=True)
 class StartFlags:
     """Flags that say whether a run is stored, and which run is continued."""
 
-    write: Annotated[bool | None, _effective("on")] = None
+    write: Annotated[bool | None, effective("on")] = None
     """Store the run in the database."""
     resume: str | None = None
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
 
 
-@_group("Output", 5)
 @attrs.frozen(kw_only=True)
 class OutputFlags:
     """Flags about what is shown and written."""
@@ -253,21 +212,21 @@ class OutputFlags:
     """Write the results to this file: .json .jsonl .csv .html .yaml .txt .xml .junit.xml .md .parquet .eval.
     Repeatable."""
     omit_zero_counters: OmitZeroCounters = False
-    table: Annotated[bool | None, _effective("on")] = None
+    table: Annotated[bool | None, effective("on")] = None
     """Show a table of the first rows after the run."""
     table_cell_max_length: Annotated[
-        int | None, _effective("40"), Parameter(validator=Number(gte=8))
+        int | None, effective("40"), Parameter(validator=Number(gte=8))
     ] = None
     """The most characters of an output in that table."""
     progress: Annotated[
         bool | None,
-        _effective("on"),
+        effective("on"),
         Parameter(
             name=["--progress", "--progress-bar"], negative=["--no-progress", "--no-progress-bar"]
         ),
     ] = None
     """Show on stderr what each lane is doing."""
-    progress_mode: Annotated[ProgressMode | None, _effective("automatic")] = None
+    progress_mode: Annotated[ProgressMode | None, effective("automatic")] = None
     """The form of the progress: redrawn in place, lines at intervals, groups and annotations of GitHub
     Actions, or JSON lines."""
     quiet: Annotated[Switch, Parameter(name=["--quiet", "-q"])] = False
@@ -276,15 +235,15 @@ class OutputFlags:
     """Write a trace of lanes and calls to this file, for ui.perfetto.dev or chrome://tracing."""
     otel: Switch = False
     """Send spans and evaluation events to OpenTelemetry, configured by its own environment variables."""
-    log: Annotated[LogLevel | None, _effective("off")] = None
+    log: Annotated[LogLevel | None, effective("off")] = None
     """Show the log of the library on stderr, from this level on."""
-    live: Annotated[bool | None, _effective("on")] = None
+    live: Annotated[bool | None, effective("on")] = None
     """Let `trioeval view` on this machine show and control the run; --live warns if that is not possible."""
     verbose: Switch = False
     """Print a line on stderr for each event of questions and agents, instead of the progress. Warnings and
     errors are always shown."""
     metrics_port: Annotated[
-        int | None, _effective("off"), Parameter(validator=Number(gte=0, lte=65535))
+        int | None, effective("off"), Parameter(validator=Number(gte=0, lte=65535))
     ] = None
     """Serve metrics of the run for Prometheus on this port of this machine; 0 takes a free one."""
     no_share: Switch = False
@@ -294,7 +253,7 @@ class OutputFlags:
     watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
     """Run again whenever a file of the suite changes."""
     fail_exit_code: Annotated[
-        int | None, _effective("100"), Parameter(validator=Number(gte=1, lte=255))
+        int | None, effective("100"), Parameter(validator=Number(gte=1, lte=255))
     ] = None
     """The exit code if too few rows pass or a row has no verdict."""
 
@@ -311,7 +270,6 @@ class RunFlags:
     output: OutputFlags = OutputFlags()
 
 
-@Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class PreviewFlags:
     """The flags of `trioeval preview`."""
@@ -327,17 +285,16 @@ class PreviewFlags:
     """`NAME`: an environment variable that an untrusted suite may read. Repeatable."""
     max_concurrency: Annotated[
         Count | None,
-        _effective("as each lane says, else 4"),
+        effective("as each lane says, else 4"),
         Parameter(name=["--max-concurrency", "-j"]),
     ] = None
     """The most calls in flight on any one lane."""
     replay: Path | None = None
     """Take all replies from this recording instead of calling providers: no network, no keys."""
-    cache: Annotated[bool | None, _effective("on")] = None
+    cache: Annotated[bool | None, effective("on")] = None
     """Use cached replies, and cache new ones."""
 
 
-@Parameter(name="*")
 @attrs.frozen(kw_only=True)
 class InitFlags:
     """The flags of `trioeval init`."""
@@ -348,13 +305,13 @@ class InitFlags:
     """A model that answers, such as openai:gpt-4.1-mini; required with --csv. Repeatable."""
     base_url: str | None = None
     """The URL of an OpenAI-compatible server that has the models, such as http://localhost:8000/v1."""
-    answer_column: Annotated[str | None, _effective("found by its name")] = None
+    answer_column: Annotated[str | None, effective("found by its name")] = None
     """The column of the right answers."""
-    question_column: Annotated[Texts, _effective("found by their names")] = ()
+    question_column: Annotated[Texts, effective("found by their names")] = ()
     """A column that the prompt shows. Repeatable."""
     output: Annotated[
         Path | None,
-        _effective("suite.yaml beside the CSV file"),
+        effective("suite.yaml beside the CSV file"),
         Parameter(name=["--output", "-o"]),
     ] = None
     """The suite file; an existing file is not overwritten."""

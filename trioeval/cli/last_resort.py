@@ -44,7 +44,7 @@ _CANCELS = 2
 _MOST = 4096
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Watcher:
     """A child process that kills this process if it continues after two signals."""
 

@@ -68,7 +68,7 @@ def output_suffix(path: Path) -> str:
 _JUNIT, _DATASETTE = ".junit.xml", ".datasette.json"
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LinesFile:
     """A JSON Lines file with one line a row, each flushed before the next row.
 

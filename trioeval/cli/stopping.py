@@ -13,7 +13,7 @@ from trioeval.question_eval import question_of
 from trioeval.run import Row
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class StopRequests:
     """Receives every request to end a run early; each may arrive at any time, and repeatedly."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import cattrs
 
 from trioeval.cli.flags import LimitFlags, OutputFlags, RowFlags, RunFlags, StorageFlags, SuiteFlags
 from trioeval.errors import UsageError
@@ -46,7 +45,9 @@ class StoredFlags(RunFlags):
             >>> StoredFlags(directory=Path("/d"), suite=Path("s.json")).json()
             {'directory': '/d', 'suite': 's.json'}
         """
-        found: dict[str, Any] = _CONVERTER.unstructure(self)
+        found = attrs.asdict(
+            self, filter=lambda field, value: value != field.default, value_serializer=_plain
+        )
         return {name: part for name, part in found.items() if part}
 
     @classmethod
@@ -56,8 +57,13 @@ class StoredFlags(RunFlags):
         Raises:
             UsageError: They were written by another version, or the run is not one of a suite.
         """
+        import cattrs
+
+        from trioeval.cli.flag_types import resolve_types
+
+        resolve_types()
         try:
-            return _CONVERTER.structure(found, cls)
+            return cattrs.Converter(forbid_extra_keys=True).structure(found, cls)
         except cattrs.BaseValidationError:
             msg = (
                 f"{run} cannot be continued: it was imported, or stored by another version; "
@@ -152,4 +158,5 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_CONVERTER = cattrs.Converter(forbid_extra_keys=True, omit_if_default=True)
+def _plain(_owner: Any, _field: Any, value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

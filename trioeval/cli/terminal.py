@@ -195,7 +195,8 @@ def open_console(stream: TextIO | None) -> "Console":
             raise BrokenPipeError  # handled here, instead of ending the process
 
     wide = None if stream is not None and stream.isatty() else FILE_WIDTH
-    return PlainConsole(file=stream, width=wide)
+    # Texts are shown as they are; the table of emoji would be imported for names such as :ok: in them.
+    return PlainConsole(file=stream, width=wide, emoji=False)
 
 
 def _harmless(line: object) -> str:

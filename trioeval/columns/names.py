@@ -24,13 +24,13 @@ from trioeval.documents.structure import camel
 from trioeval.grading import quote
 from trioeval.templates import Templates
 from trioeval.templates.expressions import (
-    GLOBAL_NAMES,
     expression_error,
     expression_names,
     is_of_python,
     python_error,
     python_names,
 )
+from trioeval.templates.variables import GLOBAL_NAMES
 from trioeval.text import parse_json
 
 

@@ -21,7 +21,7 @@ from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.grading import quote
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SuiteDocument:
     """The contents of the files of a suite, as plain data."""
 
@@ -150,7 +150,7 @@ def suite_files(patterns: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Read:
     """One file of the suite."""
 

@@ -55,7 +55,7 @@ _ODD_IN_JSON = re.compile(r"NaN|Infinity|\d{300}|[eE]\+?0*[1-9]\d\d|\\u[dD][89a-
 """Found in every JSON text that contains a lone surrogate or a number outside the range of floats."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Document:
     """A file as plain data that JSON can represent."""
 

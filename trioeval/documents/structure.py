@@ -81,7 +81,7 @@ Hook: TypeAlias = Callable[[Any, Any], Any]
 """Converts plain data and the target type to a value of that type."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Form:
     """The notation of the values of a type in files."""
 

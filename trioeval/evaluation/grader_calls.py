@@ -387,7 +387,7 @@ class RowGraders:
         return GradingError(message, mishap=worth_salvaging(error), metadata=metadata)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _UsageCounter:
     """Counts the usage of one request."""
 

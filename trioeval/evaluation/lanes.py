@@ -13,7 +13,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.kernel import Backoff, LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
-from trioeval.providers.programs.entries import AGENT_RUNS
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
 
 _UNBOUNDED = 1_000_000  # more runs than any machine has

@@ -16,7 +16,7 @@ from trioeval.kernel import LaneSpec, Readiness
 from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.http.wire import TlsSettings
-from trioeval.providers.programs.entries import AGENT_RUNS
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.suite.dependencies import FailedDependency
 from trioeval.suite.expand import Expansion
 from trioeval.suite.model import Suite, TaskType

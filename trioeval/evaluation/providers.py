@@ -70,11 +70,13 @@ class Resolver:
     @property
     def _readers(self) -> Mapping[str, Reader]:
         """Replacements for the default readers of entries, by prefix."""
-        from trioeval.providers.programs.entries import read_agent_command
-
         if not self.context.trust.trusted:
             return dict.fromkeys(CODE, _refuse)
-        return {"exec": read_agent_command} if self.suite.settings.type == "agent" else {}
+        if self.suite.settings.type != "agent":
+            return {}
+        from trioeval.providers.programs.entries import read_agent_command
+
+        return {"exec": read_agent_command}
 
     def all_of(
         self, entries: Sequence[ProviderEntry], paths: Sequence[str]
@@ -187,10 +189,11 @@ def _overload_statuses(suite: Suite, entry: ProviderEntry) -> frozenset[int]:
 
 def _most_bytes(entry: ProviderEntry) -> int:
     """Return the maximum size of a recorded reply, as the recorded provider limits it."""
+    if not entry.id.startswith("exec:"):
+        return reply_bound(entry.config, MOST_BYTES)
     from trioeval.providers.programs.entries import DEFAULT_MAX_OUTPUT
 
-    is_program = entry.id.startswith("exec:")
-    return reply_bound(entry.config, DEFAULT_MAX_OUTPUT if is_program else MOST_BYTES)
+    return reply_bound(entry.config, DEFAULT_MAX_OUTPUT)
 
 
 def _max_retries(entry: ProviderEntry) -> int | None:

@@ -159,7 +159,7 @@ class StoredIdentity:
     """See `content_digest`."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Moves(Mapping[int, int]):
     """Maps the index of a row of the suite to that of its stored row."""
 

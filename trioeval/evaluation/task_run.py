@@ -191,7 +191,7 @@ class Body(Protocol):
         ...
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class KeptTaskRows:
     """Rows of a task with results from an earlier execution."""
 
@@ -200,7 +200,7 @@ class KeptTaskRows:
     """The indices of those that are really kept."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class OpenTask:
     """A task with open providers."""
 

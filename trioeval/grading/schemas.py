@@ -23,14 +23,12 @@ import attrs
 
 from trioeval.errors import GradingError, Problem
 from trioeval.grading.flow_yaml import read_yaml
+from trioeval.grading.schema_formats import FORMATS, NUMBER_FORMATS, TEXT_FORMATS
 from trioeval.grading.schema_words import (
-    FORMATS,
     IN_LISTS,
     IN_MAPPINGS,
     IN_PLACE,
     JSON_TYPES,
-    NUMBER_FORMATS,
-    TEXT_FORMATS,
     known_keywords,
     type_hint,
     type_message,

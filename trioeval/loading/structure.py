@@ -334,12 +334,7 @@ def make_converter(
         templates: Checks the syntax of templates in tests; None leaves that to the run.
         of_agents: Tests may be cases, and agents may be judged.
     """
-    from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
-
     converter = strict_converter()
-    workspace: Hook | None = None
-    if of_agents:
-        workspace = workspace_hook(WorkspaceTemplates.of(context, templates or Templates()))
 
     def lane_or_name(value: Any, _wanted: Any) -> LaneSettings | str | None:
         if value is None or isinstance(value, str):
@@ -358,7 +353,15 @@ def make_converter(
     register(BudgetSettings, object_hook(converter, BudgetSettings))
     register(EvaluateOptions, run_options_hook(converter, context))
     register(CommandLineOptions, _flags_hook(converter, context))
-    extra = case_form(converter, workspace)
+    if of_agents:
+        from trioeval.agent.cases import WorkspaceTemplates, case_form, workspace_hook
+
+        workspaces = WorkspaceTemplates.of(context, templates or Templates())
+        extra = case_form(converter, workspace_hook(workspaces))
+    else:
+        from trioeval.agent.case_keys import form_without_cases
+
+        extra = form_without_cases()
     register(Assertion, assertion_hook(converter, context, templates, extra))
     register(ProviderEntry, provider_hook(converter, context))
     register(TestOptions, options_hook(converter, context, templates))

@@ -51,7 +51,7 @@ _NAMES = re.compile(rf"\b{_NAME}")
 _PART = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ExpandedConfig:
     """A config with its environment variables filled in."""
 

@@ -34,7 +34,7 @@ _MARGIN = 1.1
 """The factor by which more is reserved than the largest recent share."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LearntShare:
     """The largest recent share of a quantity in its bound.
 

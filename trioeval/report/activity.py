@@ -156,7 +156,7 @@ WINDOW_S = 60
 """Seconds over which the sum is reported."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class MinuteWindow:
     """Amounts per second of the last minute."""
 
@@ -186,7 +186,7 @@ _SOON = 3  # rows that an estimate needs
 _PACE_MANY = 20  # rows of the last minute that are enough to ignore older ones
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class RowPace:
     """The progress of the rows of one lane."""
 
@@ -262,7 +262,7 @@ MOST_BUCKETS = 240
 _FIRST = 0.1  # seconds of the first buckets
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LaneBucket:
     """The calls and waits of a lane in one interval of time."""
 
@@ -296,7 +296,7 @@ class LaneBucket:
 BUCKET_FIELDS = ("inFlight", "limit", "starts", "refused", "tokens", "waits")
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LaneActivity:
     """The calls and waits of one lane."""
 
@@ -493,7 +493,7 @@ _TAKES: Mapping[type, Callable[[LaneActivity, Any], None]] = {
 """The handler of each kind of event. A look-up is faster than comparisons, and events are many."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Activity:
     """The calls and waits of all lanes; `observe` is an observer of the run."""
 

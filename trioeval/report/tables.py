@@ -44,7 +44,7 @@ _OWN_NUMBER = re.compile(r"\b(took|after) [\d.]+ (ms|s)\b")
 """A measured time, which differs in errors that are otherwise the same."""
 
 
-@attrs.define(kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class FailureGroup:
     """Rows that failed alike: one row with failed assertions, or all rows with one error of a provider."""
 
@@ -64,7 +64,7 @@ class FailureGroup:
     rows: RowNumbers = attrs.field(factory=RowNumbers)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Failures:
     """The rows of a task that did not pass, in groups, and the rows that were not run."""
 
@@ -152,7 +152,7 @@ class Cell:
     """The output, or the error: inert, and cut."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class FirstRows:
     """The first tests of a run; rows are added in index order."""
 

@@ -94,7 +94,7 @@ def _case(number: int) -> Case:
     return Case(name=f"case-{number + 1}")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _RowTests(LazySequence[Test]):
     """One test per row, made on access."""
 

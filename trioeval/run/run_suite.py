@@ -137,7 +137,7 @@ async def run_prepared(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
     return attrs.evolve(totals, is_finished=totals.is_finished and not is_left)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class RunEnd:
     """The final state of a run for its journal."""
 

@@ -20,7 +20,7 @@ from trioeval.suite.expand import Expansion
 _DATASET = "dataset"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _SameRows:
     """A subset of recorded rows."""
 

@@ -161,7 +161,7 @@ class Runnable(Protocol):
         ...
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class OpenedTask:
     """A task with rows that is open."""
 
@@ -177,7 +177,7 @@ class OpenedTask:
         return await run.perform(self.task, lacking)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class LateTask:
     """A task that is opened when the tasks that provide its rows have ended."""
 

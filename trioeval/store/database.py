@@ -348,11 +348,11 @@ def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> 
 _SHORT = 0.5  # seconds; a check for a free lock holds it for much less
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RunLock:
     """A held lock."""
 
-    _lock: FileLock = attrs.field(repr=False)
+    _lock: FileLock
     path: Path
 
     def release(self) -> None:

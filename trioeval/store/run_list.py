@@ -52,7 +52,7 @@ def read_run_list(path: Path) -> Iterator[RunReader]:
         yield RunReader(path, connection)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RunReader:
     """The list of runs of a store that is open for reading. Every method may raise `StoreError`."""
 

@@ -14,7 +14,6 @@ import attrs
 
 from trioeval.errors import StoreError
 from trioeval.evaluation.identity import Identities
-from trioeval.evaluation.reconcile import Retry
 from trioeval.report.stored import RunStart
 from trioeval.store.database import (
     Durability,
@@ -32,7 +31,7 @@ from trioeval.store.writer import Writer
 from trioeval.store.writes import RunPlace, StepWrite
 
 if TYPE_CHECKING:
-    from trioeval.evaluation.reconcile import Reconciled
+    from trioeval.evaluation.reconcile import Reconciled, Retry
 
 PATIENCE = 30.0
 """Seconds that another program may keep the database locked."""
@@ -163,7 +162,7 @@ class Store:
         run_id: str,
         start: RunStart,
         *,
-        retry: Retry = Retry(),  # noqa: B008 - frozen
+        retry: Retry | None = None,
         reconciled: Mapping[str | None, Reconciled] = _NO_CHANGES,
     ) -> StoredRun:
         """Resume a run. Its rows are read in a thread, one second for about 100,000 of them.
@@ -176,7 +175,8 @@ class Store:
             run_id: Its id.
             start: As for `begin`. Its flags, files and heads replace those that are stored; heads that it
                 lacks are taken from the suite that `run_suite` is given.
-            retry: The rows to run again besides unfinished ones.
+            retry: The rows to run again besides unfinished ones; None: those that an earlier execution was
+                to run again and did not.
             reconciled: The changes of rows of tasks whose suite has changed since.
 
         Raises:
@@ -217,15 +217,16 @@ class Store:
         self,
         run_id: str,
         start: RunStart,
-        retry: Retry,
+        retry: Retry | None,
         reconciled: Mapping[str | None, Reconciled],
     ) -> ResumedRun:
+        from trioeval.evaluation.reconcile import Retry
         from trioeval.store.resuming import resume_run
 
         connection = open_database(self.path, RUNS)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            going = resume_run(connection, run_id, start, retry, reconciled)
+            going = resume_run(connection, run_id, start, retry or Retry(), reconciled)
             if going is None:
                 connection.execute("ROLLBACK")
                 raise StoreError(f"{self.path}: run {run_id} not found")

@@ -319,7 +319,7 @@ def _readable(providers: Sequence[Any]) -> Iterator[tuple[int, Mapping[str, Any]
             yield place, settings
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ProviderIndex:
     """Finds providers that are named one by one, and records which ones were."""
 

@@ -22,7 +22,7 @@ from trioeval.grading import Assertion, AsWritten, quote
 from trioeval.grading.grade import is_code
 from trioeval.suite.model import UNREADABLE, RowsOfTask, Suite
 from trioeval.templates import Templates, is_template
-from trioeval.templates.expressions import GLOBAL_NAMES
+from trioeval.templates.variables import GLOBAL_NAMES
 
 FROM_TASK = "fromTask"
 ROW_NAMES = ("vars", "output", "provider", "score", "pass", "prompt", "error")

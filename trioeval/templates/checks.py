@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jinja2
-from jinja2.exceptions import TemplateRuntimeError
-
+from trioeval.templates.faults import RenderError
 from trioeval.templates.text_filters import Safe, only_text
-from trioeval.templates.values import identical, is_number, less, number_of, truth
+from trioeval.templates.values import UndefinedValue, identical, is_number, less, number_of, truth
 from trioeval.text import quote
 
 
@@ -27,7 +25,7 @@ def _equal_or(value: Any, other: Any, *, order: bool) -> bool:
 
 CHECKS: Mapping[str, Callable[..., bool]] = {
     "callable": callable,
-    "defined": lambda value: not isinstance(value, jinja2.Undefined),
+    "defined": lambda value: not isinstance(value, UndefinedValue),
     "divisibleby": _divisible,
     "eq": identical,
     "equalto": identical,
@@ -51,7 +49,7 @@ CHECKS: Mapping[str, Callable[..., bool]] = {
     "sameas": identical,
     "string": lambda value: isinstance(value, str),
     "truthy": truth,
-    "undefined": lambda value: isinstance(value, jinja2.Undefined),
+    "undefined": lambda value: isinstance(value, UndefinedValue),
     "upper": lambda value: only_text(value, "is upper").upper() == value,
 }
 
@@ -65,12 +63,12 @@ def check_named(name: Any) -> Callable[[Any, Any], bool]:
     """Return a test by its name, as a function of a value and an argument that it may ignore.
 
     Raises:
-        TemplateRuntimeError: The test does not exist.
+        RenderError: The test does not exist.
     """
     found = CHECKS.get(name) if isinstance(name, str) else None
     if found is None:
         msg = f"unknown test {quote(name)}"
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     if name in _WITH_ARGUMENT:
         return found
     return lambda value, _argument: found(value)

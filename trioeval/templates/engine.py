@@ -1,41 +1,27 @@
 """The templates of one run: each text is compiled once and rendered for many rows."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import TemplateSyntaxError
-from jinja2.meta import find_undeclared_variables
 
 from trioeval.errors import TemplateError
-from trioeval.templates.grammar import (
-    RefusedError,
-    has_marks,
-    is_template,
-    refuse_syntax,
-    refused,
-    render_error,
-    unclosed_tag,
-)
-from trioeval.templates.limits import CHARACTERS, LEVELS, TooMuchError, joined, too_deep
-from trioeval.templates.sandbox import Sandbox
+from trioeval.templates.faults import RefusedError
+from trioeval.templates.limits import LEVELS, Meter, TooMuchError, too_deep
+from trioeval.templates.marks import has_marks, is_template, unclosed_tag
 from trioeval.templates.text_filters import dump
-from trioeval.templates.values import NunjucksOnlyError
 from trioeval.templates.variables import names_data, placed, resolved, uses_undefined
 from trioeval.text import FromModel, Verbatim, from_model, parse_json, quote, verbatim
 
-_KEPT = 1024  # compiled texts
+if TYPE_CHECKING:
+    from trioeval.templates.compiled import CompiledTexts
+
+_KEPT = 1024  # texts
 _INDENT = 2  # spaces in a prompt that is JSON
 _NO_JSON: Any = object()
 _DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
-
-_Compiled: TypeAlias = jinja2.Template | TemplateError
-_Pieces: TypeAlias = Sequence[tuple[str, str | None]]
-"""The pieces of a text: each a text, or the name of a variable."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -61,25 +47,22 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _compile: Callable[[str], _Compiled] = attrs.field(init=False)
-    _pieces: Callable[[str], _Pieces | None] = attrs.field(init=False)
-    """Most prompts only name variables, and putting texts together is six times as fast as rendering."""
-    _names: Callable[[str], frozenset[str]] = attrs.field(init=False)
+    _meter: Meter = attrs.field(init=False, factory=Meter)
     _json: Callable[[str], Any] = attrs.field(init=False)
     _is_template: Callable[[str], bool] = attrs.field(init=False)
     _for_data: "Templates | None" = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        self._compile = functools.lru_cache(_KEPT)(self._compiled)
-        self._pieces = functools.lru_cache(_KEPT)(self._found_pieces)
-        self._names = functools.lru_cache(_KEPT)(self._found_names)
         self._json = functools.lru_cache(_KEPT)(_parsed)
         self._is_template = functools.lru_cache(_KEPT)(is_template)
 
     @functools.cached_property
-    def _sandbox(self) -> Sandbox:
-        """The sandbox; created for the first text with a mark, since most loads of a suite have none."""
-        return Sandbox(self.env, self.filters, strict=self.strict)
+    def _texts(self) -> "CompiledTexts":
+        """The compiled texts; created for the first one, since a suite may have none."""
+        from trioeval.templates.compiled import CompiledTexts
+        from trioeval.templates.sandbox import Sandbox
+
+        return CompiledTexts(Sandbox(self.env, self.filters, self._meter, strict=self.strict))
 
     def for_data(self) -> "Templates":
         """Return the same templates for variables that are plain data. Always the same object.
@@ -110,7 +93,7 @@ class Templates:
         """
         if not (self.enabled and self._is_to_fill(text)):
             return text
-        self._sandbox.meter.start()
+        self._meter.start()
         return self._render(text, self._kept_or_rendered(self._variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
@@ -121,7 +104,7 @@ class Templates:
         """
         if not (self.enabled and self._is_to_fill(text)):
             return text
-        self._sandbox.meter.start()
+        self._meter.start()
         return self._render(text, variables)
 
     def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
@@ -145,7 +128,7 @@ class Templates:
         Raises:
             TemplateError: As for both.
         """
-        self._sandbox.meter.start()
+        self._meter.start()
         row = self._variables(variables)
         return (raw if isinstance(raw, Verbatim) else self._prompt(raw, row)), row
 
@@ -182,7 +165,7 @@ class Templates:
         Raises:
             TemplateError: One of them would grow too long.
         """
-        self._sandbox.meter.start()
+        self._meter.start()
         return self._variables(variables)
 
     def syntax_error(self, text: str) -> str | None:
@@ -191,8 +174,7 @@ class Templates:
             return None
         if unclosed := unclosed_tag(text):
             return unclosed
-        compiled = self._compile(text)
-        return str(compiled) if isinstance(compiled, TemplateError) else None
+        return self._texts.syntax_error(text)
 
     def prompt_error(self, raw: str) -> str | None:
         """Return the mistake of a prompt as a template; if it is JSON, that of one of its texts."""
@@ -211,7 +193,7 @@ class Templates:
             >>> sorted(Templates().references("{% for x in a.b %}{{ x ~ c }}{% endfor %}"))
             ['a', 'c']
         """
-        return self._names(text)
+        return self._texts.names(text) if self._is_template(text) else frozenset()
 
     def _is_to_fill(self, text: str) -> bool:
         return is_template(text) and not isinstance(text, Verbatim)
@@ -256,7 +238,7 @@ class Templates:
     def _may_use(self, template: str, names: AbstractSet[str]) -> bool:
         if not has_marks(template):
             return False
-        used = self._names(template)
+        used = self.references(template)
         return not used.isdisjoint(names) or "self" in used or not self._is_template(template)
 
     def _variable(self, name: str, text: str, variables: Mapping[str, Any]) -> str:
@@ -294,82 +276,9 @@ class Templates:
                 return value
 
     def _render(self, text: str, variables: Mapping[str, Any]) -> str:
-        pieces = self._pieces(text)
-        if pieces is not None and (filled := _filled(pieces, variables)) is not None:
+        if (filled := self._texts.filled(text, variables)) is not None:
             return filled
-        compiled = self._compile(text)
-        if isinstance(compiled, TemplateError):
-            raise type(compiled)(str(compiled)) from compiled
-        context = compiled.new_context({**self._sandbox.globals, **variables}, shared=True)
-        try:
-            made = joined(compiled.root_render_func(context))
-        except Exception as error:
-            raise render_error(error, compiled, variables) from error
-        return self._marked(made, (text,), variables)
-
-    def _compiled(self, text: str) -> _Compiled:
-        try:
-            return self._sandbox.from_string(self._tree(text))
-        except TemplateError as error:
-            return error
-        except TemplateSyntaxError as error:
-            return TemplateError(f"not a template: line {error.lineno}: {error.message}")
-        except (RecursionError, SyntaxError, MemoryError):
-            return TemplateError("not a template: nested too deeply")
-
-    def _found_pieces(self, text: str) -> _Pieces | None:
-        """Return the pieces of a text that only names variables; None for any other text."""
-        try:
-            tree = self._tree(text) if is_template(text) else nodes.Template([])
-        except (TemplateError, TemplateSyntaxError, RecursionError):
-            return None
-        pieces: list[tuple[str, str | None]] = []
-        for part in tree.body:
-            for node in part.nodes if isinstance(part, nodes.Output) else (part,):
-                match node:
-                    case nodes.TemplateData():
-                        pieces.append((node.data, None))
-                    case nodes.Name():
-                        pieces.append(("", node.name))
-                    case _:
-                        return None
-        return tuple(pieces) or None
-
-    def _tree(self, text: str) -> nodes.Template:
-        try:
-            return self._sandbox.tree(text)
-        except NunjucksOnlyError as error:
-            raise refused(error, error.line) from error
-        except TemplateSyntaxError as error:
-            refuse_syntax(error)
-
-    def _found_names(self, text: str) -> frozenset[str]:
-        if not is_template(text):
-            return frozenset()
-        try:
-            tree = self._tree(text)
-            names = find_undeclared_variables(tree)
-        except (TemplateError, TemplateSyntaxError, RecursionError):
-            return frozenset()
-        # Names that hide a global function are not among the undeclared ones.
-        known = {name.name for name in tree.find_all(nodes.Name)} & self._sandbox.globals.keys()
-        return frozenset(names | known | _self_of(tree))
-
-
-def _filled(pieces: _Pieces, variables: Mapping[str, Any]) -> str | None:
-    """Return a text with plain texts in place of its variables; None if one of them is anything else."""
-    texts = []
-    for text, name in pieces:
-        value = text if name is None else variables.get(name)
-        if type(value) is not str:
-            return None
-        texts.append(value)
-    made = "".join(texts)
-    return made if len(made) <= CHARACTERS else None
-
-
-def _self_of(tree: nodes.Template) -> set[str]:
-    return {"self"} if any(tree.find_all(nodes.ContextReference)) else set()
+        return self._marked(self._texts.rendered(text, variables), (text,), variables)
 
 
 def _texts_in(value: Any) -> Iterator[str]:

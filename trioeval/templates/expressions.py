@@ -20,7 +20,7 @@ from jinja2.runtime import Context
 from trioeval.errors import TemplateError
 from trioeval.templates import is_template
 from trioeval.templates.grammar import CELL, EXPRESSION, Words, refuse_syntax, refused, render_error
-from trioeval.templates.limits import joined
+from trioeval.templates.limits import Meter, joined
 from trioeval.templates.sandbox import Sandbox
 from trioeval.templates.undefined import Strict
 from trioeval.templates.values import NunjucksOnlyError, condition
@@ -85,9 +85,6 @@ def _outer(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.Symbol]:
         is_top = table.get_type() == "module"
         yield from (one for one in table.get_symbols() if is_top or one.is_global())
 
-
-GLOBAL_NAMES = frozenset({"env", "range", "cycler", "joiner"})
-"""Names that are defined without a column; a column of such a name has precedence."""
 
 Row: TypeAlias = Mapping[str, Any]
 Filters: TypeAlias = Mapping[str, Callable[..., Any]]
@@ -210,7 +207,7 @@ def compile_template(
     """
     if not is_template(text):
         return lambda _row: text
-    sandbox = Sandbox(env or {}, filters, strict=True)
+    sandbox = Sandbox(env or {}, filters, Meter(), strict=True)
     return _Rendering(sandbox, _compiled(sandbox, _tree(sandbox, text, CELL))).text
 
 
@@ -264,7 +261,7 @@ def _context(sandbox: Sandbox, template: jinja2.Template, row: Row) -> Context:
 
 
 def _sandbox(env: Mapping[str, str], filters: Filters) -> Sandbox:
-    return Sandbox(env, filters, strict=True, in_conditions=True)
+    return Sandbox(env, filters, Meter(), strict=True, in_conditions=True)
 
 
 def _assigned(sandbox: Sandbox, text: str) -> nodes.Template:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-from jinja2.exceptions import TemplateRuntimeError
+
+from trioeval.templates.faults import RenderError
 
 STEPS = 1_000_000
 CALL_STEPS = 10
@@ -24,7 +25,7 @@ LEVELS = 100
 _LEAVES = frozenset({int, float, bool, type(None)})
 
 
-class TooMuchError(TemplateRuntimeError):
+class TooMuchError(RenderError):
     """A rendering would take too long, or too much memory."""
 
 

@@ -7,14 +7,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jinja2
-from jinja2.exceptions import TemplateRuntimeError
-
 from trioeval.templates.checks import check_named
+from trioeval.templates.faults import RenderError
 from trioeval.templates.limits import check_count, check_size
 from trioeval.templates.text_filters import Safe, string
 from trioeval.templates.undefined import Lenient
-from trioeval.templates.values import is_nothing, less, number_of, plus, printed, text_of, truth
+from trioeval.templates.values import (
+    UndefinedValue,
+    is_nothing,
+    less,
+    number_of,
+    plus,
+    printed,
+    text_of,
+    truth,
+)
 from trioeval.text import quote
 
 _INTEGER = re.compile(r"\s*([+-]?)(0[xX])?([0-9a-zA-Z]*)")
@@ -29,10 +36,10 @@ def _list(value: Any, name: str, *, texts: bool = True) -> Sequence[Any]:
     """Return the members that a filter works on; those of a text are its characters, if texts are allowed."""
     if isinstance(value, list | tuple) or (texts and isinstance(value, str)):
         return value
-    shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
+    shown = "undefined" if isinstance(value, UndefinedValue) else quote(value)
     hint = "; `x | list` makes one" if isinstance(value, str) else ""
     msg = f"`{name}` needs a list, got {shown}{hint}"
-    raise TemplateRuntimeError(msg)
+    raise RenderError(msg)
 
 
 def _member(value: Any, name: Any) -> Any:
@@ -70,17 +77,17 @@ def default(value: Any, instead: Any = UNDEFINED, falsy: Any = None) -> Any:
     """Return a replacement for an undefined value or, with true as second argument, for any falsy value."""
     if truth(falsy):
         return value if truth(value) else instead
-    return instead if isinstance(value, jinja2.Undefined) else value
+    return instead if isinstance(value, UndefinedValue) else value
 
 
 def dictsort(value: Any, case_sensitive: Any = None, by: Any = "key") -> list[list[Any]]:
     """Return the pairs of an object in the order of their keys, or of their values."""
     if not isinstance(value, Mapping):
         msg = f"`dictsort` needs an object, got {quote(value)}"
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     if by not in {"key", "value"}:
         msg = f'`dictsort` sorts by "key" or "value", got {quote(by)}'
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     pairs = [[text_of(key), part] for key, part in value.items()]
     place = int(by == "value")
 
@@ -126,7 +133,7 @@ def items(value: Any) -> list[list[Any]]:
     """Return the pairs of an object in order. Not in nunjucks."""
     if not isinstance(value, Mapping):
         msg = f"`items` needs an object, got {quote(value)}"
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     return [[key, part] for key, part in value.items()]
 
 

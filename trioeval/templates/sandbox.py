@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 import jinja2
 from jinja2 import nodes
-from jinja2.exceptions import TemplateRuntimeError
 from jinja2.lexer import Lexer
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from trioeval.templates.checks import CHECKS
 from trioeval.templates.costs import metered
+from trioeval.templates.faults import RenderError
 from trioeval.templates.grammar import NunjucksLexer, parse
 from trioeval.templates.limits import Meter, check_size
 from trioeval.templates.list_filters import LIST_FILTERS
@@ -41,6 +41,7 @@ from trioeval.templates.values import (
     OBJECT,
     OPERATORS,
     NunjucksOnlyError,
+    UndefinedValue,
     calculated,
     condition,
     contains,
@@ -66,7 +67,7 @@ def make_range(meter: Meter) -> Callable[..., list[float]]:
         begin, end, by = number_of(start), number_of(stop), number_of(step) or 1
         if not all(map(math.isfinite, (begin, end, by))):
             msg = "`range` needs numbers"
-            raise TemplateRuntimeError(msg)
+            raise RenderError(msg)
         count = max(0, math.ceil((end - begin) / by))
         meter.take(count)
         return [begin + place * by for place in range(count)]
@@ -144,6 +145,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self,
         env: Mapping[str, str],
         filters: Mapping[str, Callable[..., Any]],
+        meter: Meter,
         *,
         strict: bool,
         in_conditions: bool = False,
@@ -153,6 +155,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         Args:
             env: The value of `env`.
             filters: By name; they extend or replace those of nunjucks.
+            meter: The steps of renderings.
             strict: Using an undefined value is an error.
             in_conditions: If `strict`, that includes conditions and comparisons.
         """
@@ -162,7 +165,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             autoescape=False,
             finalize=self._shown,
         )
-        self.meter = Meter()
+        self.meter = meter
         self.concat = self.meter.joined  # type: ignore[method-assign]
         self._lexer = NunjucksLexer(self)
         self._env = MappingProxyType(dict(env))
@@ -222,7 +225,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 if obj is self._env
                 else self.undefined(obj=obj, name=key)
             )
-        if isinstance(obj, jinja2.Undefined):
+        if isinstance(obj, UndefinedValue):
             return obj
         if isinstance(obj, str | list | tuple):
             place = (
@@ -253,7 +256,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Call a macro or a global function."""
         if not callable(obj):
             msg = f"{quote(obj)} is not a function and cannot be called"
-            raise TemplateRuntimeError(msg)
+            raise RenderError(msg)
         self.meter.enter()
         made = super().call(context, obj, *args, **kwargs)
         self.meter.leave()  # not in a `finally`: an exception ends the rendering

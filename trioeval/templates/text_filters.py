@@ -9,11 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import jinja2
-from jinja2.exceptions import TemplateRuntimeError
 
+from trioeval.templates.faults import RenderError
 from trioeval.templates.limits import LEVELS, check_size, too_deep
-from trioeval.templates.values import is_nothing, is_number, number_of, printed, text_of, truth
+from trioeval.templates.values import (
+    UndefinedValue,
+    is_nothing,
+    is_number,
+    number_of,
+    printed,
+    text_of,
+    truth,
+)
 from trioeval.text import number_text, parse_json, quote
 
 _SPACES = (
@@ -53,27 +60,27 @@ def wanted_text(value: Any, name: str) -> str:
     """Return the text that a filter works on: null, undefined and false are an empty one.
 
     Raises:
-        TemplateRuntimeError: It is not a text.
+        RenderError: It is not a text.
     """
     if isinstance(value, str):
         return value
     if is_nothing(value) or value is False:
         return ""
     msg = f"`{name}` requires a text, got {quote(value)}; `x | string` makes one"
-    raise TemplateRuntimeError(msg)
+    raise RenderError(msg)
 
 
 def only_text(value: Any, name: str) -> str:
     """Return the text that a filter works on.
 
     Raises:
-        TemplateRuntimeError: It is not a text.
+        RenderError: It is not a text.
     """
     if isinstance(value, str):
         return value
-    shown = "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
+    shown = "undefined" if isinstance(value, UndefinedValue) else quote(value)
     msg = f"`{name}` requires a text, got {shown}"
-    raise TemplateRuntimeError(msg)
+    raise RenderError(msg)
 
 
 def capitalize(value: Any) -> str:
@@ -160,7 +167,7 @@ def string(value: Any) -> str:
     """Return the value as text."""
     if is_nothing(value):
         msg = "`string` requires a value, got nothing"
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     return _like(value, text_of(value))
 
 
@@ -214,7 +221,7 @@ def urlencode(value: Any) -> str:
         pairs = [(_at(pair, 0), _at(pair, 1)) for pair in value]
     elif is_nothing(value):
         msg = "`urlencode` requires a text, an object or pairs, got nothing"
-        raise TemplateRuntimeError(msg)
+        raise RenderError(msg)
     else:
         pairs = []
     return "&".join(f"{urlencode(text_of(key))}={urlencode(text_of(part))}" for key, part in pairs)
@@ -264,7 +271,7 @@ def dump(value: Any, spaces: Any = None) -> str:
         >>> dump({"b": 1.0, "2": [None, float("nan")]})
         '{"2":[null,null],"b":1}'
     """
-    if isinstance(value, jinja2.Undefined):
+    if isinstance(value, UndefinedValue):
         return str(value)
     if is_number(spaces):
         step = " " * int(min(max(spaces, 0), _INDENT_UP_TO))
@@ -295,7 +302,7 @@ class _JsonWriter:
         match value:
             case None:
                 self._put("null")
-            case jinja2.Undefined():
+            case UndefinedValue():
                 self._put(str(value) or "null")
             case bool():
                 self._put("true" if value else "false")
@@ -308,7 +315,7 @@ class _JsonWriter:
                 members = [
                     (text_of(key), part)
                     for key, part in value.items()
-                    if not (isinstance(part, jinja2.Undefined) and not str(part))
+                    if not (isinstance(part, UndefinedValue) and not str(part))
                 ]
                 members.sort(key=lambda member: _rank(member[0]))
                 colon = ": " if self.step else ":"
@@ -345,13 +352,13 @@ def load(value: Any) -> Any:
     """Parse a JSON text.
 
     Raises:
-        TemplateRuntimeError: It is not JSON.
+        RenderError: It is not JSON.
     """
     try:
         return parse_json(text_of(value))
     except ValueError as error:
         msg = f"`load` requires JSON: {error}"
-        raise TemplateRuntimeError(msg) from error
+        raise RenderError(msg) from error
 
 
 TEXT_FILTERS: Mapping[str, Callable[..., Any]] = {

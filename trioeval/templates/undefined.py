@@ -8,6 +8,7 @@ import jinja2
 from jinja2.exceptions import TemplateRuntimeError, UndefinedError
 from jinja2.utils import missing
 
+from trioeval.templates.values import UndefinedValue
 from trioeval.text import quote
 
 
@@ -15,7 +16,7 @@ class UnknownVariableError(UndefinedError):
     """An undefined variable is used; the message is its name."""
 
 
-class _NamedUndefined(jinja2.ChainableUndefined):
+class _NamedUndefined(UndefinedValue, jinja2.ChainableUndefined):
     """An undefined value that knows its owner and suggests a similar name."""
 
     __slots__ = ()

@@ -13,9 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import jinja2
-from jinja2.exceptions import TemplateRuntimeError
-
+from trioeval.templates.faults import RenderError
 from trioeval.templates.limits import check_size
 from trioeval.text import json_text, number_text, quote
 
@@ -25,18 +23,25 @@ _DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]
 _WITH_BASE = re.compile(r"0(?:[xX][0-9a-fA-F]{1,250}|[oO][0-7]{1,250}|[bB][01]{1,250})")
 
 
-class NunjucksOnlyError(TemplateRuntimeError):
+class NunjucksOnlyError(RenderError):
     """A feature of nunjucks that is not supported; the message names it, `hint` its replacement."""
 
     def __init__(self, construct: str, hint: str, line: int | None = None) -> None:
         super().__init__(construct)
+        self.message = construct
         self.hint = hint
         self.line = line
 
 
+class UndefinedValue:
+    """The mark of undefined values; their behaviour is that of `undefined`, which needs jinja2."""
+
+    __slots__ = ()
+
+
 def is_nothing(value: Any) -> bool:
     """Return whether a value is null or undefined."""
-    return value is None or isinstance(value, jinja2.Undefined)
+    return value is None or isinstance(value, UndefinedValue)
 
 
 class AsJson:
@@ -72,7 +77,7 @@ def text_of(value: Any) -> str:
     """Return the text of a value as `String(value)` does, for all JSON data.
 
     Raises:
-        TemplateRuntimeError: It is very long, or is a function.
+        RenderError: It is very long, or is a function.
 
     Example:
         >>> text_of(True), text_of(None), text_of([1.0, [None, "x"]]), text_of({"a": 1})
@@ -82,7 +87,7 @@ def text_of(value: Any) -> str:
         return value
     if value is None:
         return "null"
-    if isinstance(value, jinja2.Undefined):
+    if isinstance(value, UndefinedValue):
         return str(value) or "undefined"
     return str(printed(value))
 
@@ -91,14 +96,14 @@ def printed(value: Any) -> Any:
     """Return what is printed for a value; a text or an undefined value is returned unchanged.
 
     Raises:
-        TemplateRuntimeError: It is very long, or is a function.
+        RenderError: It is very long, or is a function.
 
     Example:
         >>> printed(True), printed(None), printed([1.0, "x"]), printed({"a": 1})
         ('true', '', '1,x', '[object Object]')
     """
     match value:
-        case str() | jinja2.Undefined():
+        case str() | UndefinedValue():
             return value
         case None:
             return ""
@@ -116,7 +121,7 @@ def printed(value: Any) -> Any:
             return ",".join(_leaves(value))
         case _ if callable(value):
             msg = f"a function is printed, {getattr(value, '__name__', 'without a name')}: call it"
-            raise TemplateRuntimeError(msg)
+            raise RenderError(msg)
         case _:
             return value
 
@@ -325,8 +330,8 @@ def identical(left: Any, right: Any) -> bool:
         >>> identical(1, 1.0), identical(1, True), identical([], [])
         (True, False, False)
     """
-    if isinstance(left, jinja2.Undefined) or isinstance(right, jinja2.Undefined):
-        return isinstance(left, jinja2.Undefined) and isinstance(right, jinja2.Undefined)
+    if isinstance(left, UndefinedValue) or isinstance(right, UndefinedValue):
+        return isinstance(left, UndefinedValue) and isinstance(right, UndefinedValue)
     if _is_compound(left) or _is_compound(right):
         return left is right
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
@@ -342,7 +347,7 @@ def less(left: Any, right: Any) -> bool:
         return str(left) < str(right)
     if isinstance(left, int | float) and isinstance(right, int | float):
         return left < right
-    if isinstance(left, jinja2.Undefined) or isinstance(right, jinja2.Undefined):
+    if isinstance(left, UndefinedValue) or isinstance(right, UndefinedValue):
         return False
     construct = f"an order of values of different types, {quote(left)} and {quote(right)}"
     raise NunjucksOnlyError(construct, "compare numbers with numbers: `x | float`")
@@ -352,7 +357,7 @@ def contains(holder: Any, member: Any) -> bool:
     """Implement `in`: a part of a text, a member of a list, a key of an object.
 
     Raises:
-        TemplateRuntimeError: The holder is none of these.
+        RenderError: The holder is none of these.
     """
     if isinstance(holder, str):
         return text_of(member) in holder
@@ -361,7 +366,7 @@ def contains(holder: Any, member: Any) -> bool:
     if isinstance(holder, Mapping):
         return text_of(member) in holder
     msg = f"`in` requires a text, a list or an object on its right, got {_shown(holder)}"
-    raise TemplateRuntimeError(msg)
+    raise RenderError(msg)
 
 
 def _is_compound(value: Any) -> bool:
@@ -369,4 +374,4 @@ def _is_compound(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return str(value) or "undefined" if isinstance(value, jinja2.Undefined) else quote(value)
+    return str(value) or "undefined" if isinstance(value, UndefinedValue) else quote(value)

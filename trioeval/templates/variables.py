@@ -1,4 +1,3 @@
-# Separate from `templates.engine`: the variables that a template names are determined without rendering it.
 r"""Variables that contain templates themselves, before the prompt is rendered with them.
 
 There are three steps; assertions see the first two. One line feed is removed from the end of each text;
@@ -20,6 +19,9 @@ from typing import Any
 from trioeval.templates.limits import Meter, check_size
 from trioeval.templates.values import text_of
 from trioeval.text import FromModel, Verbatim, from_model, verbatim
+
+GLOBAL_NAMES = frozenset({"env", "range", "cycler", "joiner"})
+"""Names that templates have besides variables; a variable of such a name has precedence."""
 
 _PASSES = 5
 _REFERENCE = re.compile(r"\{\{\s*([A-Za-z0-9_]+)\s*\}\}")

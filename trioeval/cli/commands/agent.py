@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from trioeval.agent.slots import SOCKET_VARIABLE
 from trioeval.cli.commands.bus import RUN_VARIABLE
-from trioeval.cli.flags import Database, Whole
+from trioeval.cli.flag_types import Database, Whole
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import AgentError, UsageError
 

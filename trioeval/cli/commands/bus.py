@@ -22,7 +22,7 @@ from trioeval.agent.bus.bus import open_bus
 from trioeval.agent.bus.messages import TYPES, Message, MessageDraft, MessageLink, MessageParent
 from trioeval.agent.bus.reading import POLL, BusReading, follow_bus, last_messages, read_parts
 from trioeval.agent.bus.settings import BusSettings
-from trioeval.cli.flags import Count, NotNegative, Switch, Texts, Whole
+from trioeval.cli.flag_types import Count, NotNegative, Switch, Texts, Whole
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.terminal import Exit, has_reader, say, show, show_in_time
 from trioeval.errors import UsageError

@@ -11,7 +11,8 @@ import attrs
 import cyclopts
 
 from trioeval.cli.environment import cache_path, databases, read_environment
-from trioeval.cli.flags import Switch, read_age
+from trioeval.cli.flag_types import Switch
+from trioeval.cli.flags import read_age
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import UsageError
 from trioeval.text import counted

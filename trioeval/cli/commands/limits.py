@@ -8,7 +8,7 @@ import cyclopts
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from trioeval.cli.flags import Count, Switch
+from trioeval.cli.flag_types import Count, Switch
 from trioeval.cli.interrupts import Interrupts
 from trioeval.limits.model import LONGEST_PAUSE
 

@@ -9,19 +9,24 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from trioeval.cli.arguments import LATEST
-from trioeval.cli.flags import (
+from trioeval.cli.flag_types import (
     Count,
     Database,
     EnvFiles,
-    LimitFlags,
+    LimitGroup,
     OmitZeroCounters,
-    OutputFlags,
+    OutputGroup,
     Paths,
+    StorageGroup,
+    Switch,
+)
+from trioeval.cli.flags import (
+    LimitFlags,
+    OutputFlags,
     RunFlags,
     StartFlags,
     StorageFlags,
     SuiteFlags,
-    Switch,
 )
 from trioeval.cli.interrupts import Interrupts
 
@@ -47,9 +52,9 @@ def resume(
     /,
     *,
     env_file: EnvFiles = (),
-    limits: LimitFlags = LimitFlags(),  # noqa: B008 - frozen
-    keep: StorageFlags = StorageFlags(),  # noqa: B008
-    output: OutputFlags = OutputFlags(),  # noqa: B008
+    limits: LimitGroup = LimitFlags(),  # noqa: B008 - frozen
+    keep: StorageGroup = StorageFlags(),  # noqa: B008
+    output: OutputGroup = OutputFlags(),  # noqa: B008
     interrupts: _Injected,
 ) -> int:
     """Continue an interrupted run with the flags that it was started with."""

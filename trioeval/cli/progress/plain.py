@@ -27,7 +27,7 @@ _LANES = 5  # lanes of a line
 _NAME = 50  # characters of a name
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class PlainProgress(RunProgress):
     """Progress that prints a line now and then."""
 

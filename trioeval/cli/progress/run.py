@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # The state of a run, computed from its rows and lanes on demand.
 
 
-@attrs.define(kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class RunStateSource:
     """The data of the state of a run. `add` gets each row as soon as it ends."""
 

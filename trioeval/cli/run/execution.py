@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from trioeval.telemetry.spans import Telemetry
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RowObserver(RecordObserver):
     """Observer of rows as soon as they end, possibly long before they are emitted in order."""
 
@@ -106,7 +106,7 @@ _TABLE_TESTS = 50  # tests in the table of rows; -o writes all of them
 _SAFE_WITHIN = 120.0  # seconds to wait at the end until everything is on disk
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Execution:
     """One execution of a prepared suite: a new run, or the continuation of one."""
 

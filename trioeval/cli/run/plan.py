@@ -21,7 +21,7 @@ from trioeval.grading.judge_calls import Count
 from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.providers.metering import most_money
-from trioeval.providers.programs.entries import AGENT_RUNS
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.report.activity import lane_names
 from trioeval.report.columns import shown_path
 from trioeval.run import PreparedSuite, PreparedTask

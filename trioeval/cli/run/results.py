@@ -48,7 +48,7 @@ _REASON = 200  # characters of the reason why rows were not run
 _AT_ONCE = 64  # earlier rows that are added without a checkpoint
 
 
-@attrs.define(kw_only=True)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class CollectedRows:
     """The rows of one task, as far as they are known."""
 
@@ -116,7 +116,7 @@ class CollectedRows:
             yield from derive(metrics, column, context)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Collector:
     """The collector of the rows of a run, which gets the rows of each task in index order."""
 

@@ -35,7 +35,7 @@ from trioeval.providers.http.replies import thoughts_in, without_thinking
 from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
 from trioeval.providers.secrets import hide_in, is_secret_name, longest_first, surely_keys
 from trioeval.templates import Templates
-from trioeval.templates.grammar import has_marks
+from trioeval.templates.marks import has_marks
 from trioeval.templates.values import as_json
 from trioeval.text import counted, output_text, parse_json, quote, verbatim
 

@@ -32,14 +32,8 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.providers.secrets import is_secret_name, secret_parts
-
-# Run slots: the lane on which attempts of programs run, for all agents of a program.
-
-
-AGENT_RUNS = "agent runs"
-"""The name of that lane."""
-
 
 # Command lines of entries: their words, the config keys for them, and the check that their program exists.
 
