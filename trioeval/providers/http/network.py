@@ -1,3 +1,4 @@
+# Separate from `providers.http.client`: it knows connections, and nothing of requests and replies.
 """The network below the HTTP library: TCP and TLS streams of Trio.
 
 The library writes the head of a request and its body one after the other. Each write is a system call, which

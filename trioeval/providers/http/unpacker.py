@@ -1,3 +1,4 @@
+# Separate from `providers.http.client`: its bound on decompressed bytes is an idea of its own.
 """Decompression of replies that are compressed although this was not requested, up to a maximum size."""
 
 import zlib
