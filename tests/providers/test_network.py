@@ -140,13 +140,13 @@ def test_a_proxy_gets_the_whole_url_and_its_credentials(monkeypatch: pytest.Monk
 
     async def body(url: str) -> None:
         address = url.removeprefix("http://").removesuffix("/v1")
-        monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{address}")
+        monkeypatch.setenv("http_proxy", f"http://me:p%40ss%C3%A9@{address}")
         async with open_http() as client:
             for _ in range(2):
                 await client.send(HttpRequest("http://model.test:8000/v1/chat?a=b", {}, b"{}"))
 
     trio.run(with_server, handle, body)
-    expected = base64.b64encode(b"me:p@ss")
+    expected = base64.b64encode("me:p@ssé".encode())
     for data in arrived:
         assert data.startswith(b"POST http://model.test:8000/v1/chat?a=b HTTP/1.1\r\n")
         assert b"Proxy-Authorization: Basic " + expected in data

@@ -166,7 +166,7 @@ class _Client:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for connection in self._all:
+        for connection in tuple(self._all):  # requests that are cancelled meanwhile remove theirs
             await connection.aclose()
 
     async def _take(self, target: _Target) -> httpcore2.AsyncConnectionInterface | None:
@@ -440,9 +440,9 @@ def _proxy(address: str) -> httpcore2.Proxy:
     parts = urlsplit(address)
     if parts.scheme not in _PROXIES or not parts.hostname:
         raise ValueError(address)
-    user = (
-        None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
-    )
+    user = None
+    if parts.username is not None:
+        user = (unquote(parts.username).encode(), unquote(parts.password or "").encode())
     url = httpcore2.URL(scheme=parts.scheme, host=parts.hostname, port=parts.port, target=b"/")
     return httpcore2.Proxy(url, auth=user)
 
