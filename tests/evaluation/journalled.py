@@ -64,6 +64,8 @@ class Notes:
     rejected: set[CallKey] = attrs.field(factory=set)
     lasts: float = 0.0
     """Seconds until a record is durable."""
+    urgent: list[bool] = attrs.field(factory=list)
+    """True for each urgent wait for a reply, False for the others."""
 
     @property
     def resumed(self) -> bool:
@@ -109,7 +111,9 @@ class Notes:
     def needs_new_reply(self, _task: str | None, index: int) -> bool:
         return index in self.anew
 
-    async def durable(self, _row: Row | None = None, *, urgent: bool = True) -> None:  # noqa: ARG002
+    async def durable(self, row: Row | None = None, *, urgent: bool = True) -> None:
+        if row is None:
+            self.urgent.append(urgent)
         written = len(self.writes)
         await trio.sleep(self.lasts)
         self.durable_at = max(self.durable_at, written)

@@ -254,6 +254,26 @@ def test_a_slot_is_free_while_a_reply_is_made_durable() -> None:
     assert [row.outcome for row in ran.rows] == ["done"] * 3
 
 
+@pytest.mark.parametrize("lanes", [("one", "one"), ("one", "two")])
+def test_a_reply_is_urgent_if_no_other_call_is_in_flight(lanes: tuple[str, str]) -> None:
+    """On any lane: other calls may bring replies for the same commit."""
+    notes = Notes()
+
+    async def model(request: Request) -> Reply:
+        await trio.sleep(float(request.prompt))
+        return Reply(output="x")
+
+    document = {
+        "providers": [
+            {"id": "model", "label": str(place), "prompts": [str(place)], "lane": {"key": key}}
+            for place, key in enumerate(lanes, 1)
+        ],
+        "prompts": [{"raw": str(place), "label": str(place)} for place in (1, 2)],
+    }
+    execute(document, {"model": model}, notes)
+    assert notes.urgent == [False, True]
+
+
 def test_rows_that_never_ran_are_recorded_too() -> None:
     stop = trio.Event()
     stop.set()

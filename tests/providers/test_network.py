@@ -1,12 +1,17 @@
 """The connections below the HTTP client, against servers that record what arrives."""
 
 import base64
+import gc
 from collections.abc import Awaitable, Callable
 
+import httpcore2
 import pytest
 import trio
+import trio.testing
 
+from trioeval.errors import ProviderError
 from trioeval.providers.http.client import open_http
+from trioeval.providers.http.network import JoiningStream
 from trioeval.providers.http.wire import HttpRequest
 
 pytestmark = pytest.mark.network
@@ -80,26 +85,44 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(
     assert connections == 3
 
 
-def test_a_long_body_that_the_server_does_not_read_is_answered(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("size", [100, 20_000_000])
+def test_a_body_that_the_server_does_not_read_is_answered(
+    size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server refuses it after its head; the reply is read although sending fails."""
+    """The server refuses it after a part of its head; the reply is read although sending fails."""
     monkeypatch.setenv("NO_PROXY", "*")
 
     async def handle(stream: trio.SocketStream) -> None:
-        await stream.receive_some(1000)
         await stream.send_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}")
-        stream.socket.shutdown(trio.socket.SHUT_WR)
-        left = 30_000_000
-        while left > 0 and (data := await stream.receive_some(2**20)):
-            left -= len(data)
+        stream.socket.shutdown(trio.socket.SHUT_RD)
+        await stream.wait_send_all_might_not_block()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            await done.wait()
 
     async def body(url: str) -> None:
         async with open_http() as client:
-            reply = await client.send(HttpRequest(url, {}, b"x" * 20_000_000))
+            reply = await client.send(HttpRequest(url, {}, b"x" * size))
             assert (reply.status, reply.body) == (413, b"{}")
+        done.set()
 
+    done = trio.Event()
     trio.run(with_server, handle, body)
+
+
+def test_a_stream_that_cannot_send_still_reads() -> None:
+    """The library reads the reply of a server that broke the connection while it was sent to."""
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        stream = JoiningStream(ours)
+        await stream.write(b"head")
+        await theirs.send_all(b"refused")
+        await theirs.receive_stream.aclose()
+        assert await stream.read(100) == b"refused"
+        with pytest.raises(httpcore2.WriteError):
+            await stream.write(b"x" * 2**16)
+
+    trio.run(main)
 
 
 def test_a_cancelled_request_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,25 +130,104 @@ def test_a_cancelled_request_closes_its_connection(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NO_PROXY", "*")
     connections = 0
     has_ended = trio.Event()
+    first_request = trio.CancelScope()
 
     async def handle(stream: trio.SocketStream) -> None:
         nonlocal connections
         connections += 1
         first = connections == 1
         async for _ in stream:
-            if not first:
+            if first:
+                first_request.cancel()
+            else:
                 await stream.send_all(OK)
         has_ended.set()
 
     async def body(url: str) -> None:
         async with open_http() as client:
-            with trio.move_on_after(0.05):
+            with first_request:
                 await client.send(HttpRequest(url, {}, b"{}"))
             await has_ended.wait()
             assert (await client.send(HttpRequest(url, {}, b"{}"))).status == 200
 
     trio.run(with_server, handle, body)
     assert connections == 2
+
+
+def test_a_cancelled_handshake_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEAK: the library does not know the connection yet."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    has_ended = trio.Event()
+    request = trio.CancelScope()
+
+    async def handle(stream: trio.SocketStream) -> None:
+        async for _ in stream:
+            request.cancel()
+        has_ended.set()
+
+    async def body(url: str) -> None:
+        async with open_http() as client:
+            gc.disable()
+            try:
+                with request:
+                    await client.send(HttpRequest(url.replace("http:", "https:"), {}, b"{}"))
+                await has_ended.wait()
+            finally:
+                gc.enable()
+
+    trio.run(with_server, handle, body)
+
+
+def test_a_chunked_reply_with_a_small_declared_length_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Chunks count, whatever length is declared beside them."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def handle(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(head + b"800\r\n" + b"x" * 2048 + b"\r\n0\r\n\r\n")
+
+    async def body(url: str) -> None:
+        async with open_http(max_reply_bytes=1000) as client:
+            with pytest.raises(ProviderError, match="maxResponseBytes: 1000"):
+                await client.send(HttpRequest(url, {}, b"{}"))
+
+    trio.run(with_server, handle, body)
+
+
+def test_a_header_of_the_request_replaces_a_default_in_any_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    arrived: list[bytes] = []
+
+    async def handle(stream: trio.SocketStream) -> None:
+        async for data in stream:
+            arrived.append(bytes(data))
+            await stream.send_all(OK)
+
+    async def body(url: str) -> None:
+        async with open_http() as client:
+            await client.send(HttpRequest(url, {"Accept": "text/plain", "USER-AGENT": "me"}, b"{}"))
+
+    trio.run(with_server, handle, body)
+    lines = arrived[0].lower().splitlines()
+    assert [line for line in lines if line.startswith((b"accept:", b"user-agent:"))] == [
+        *(b"accept: text/plain", b"user-agent: me")
+    ]
+
+
+def test_a_host_with_an_empty_label_is_a_wrong_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+
+    async def main() -> None:
+        async with open_http() as client:
+            with pytest.raises(ProviderError, match="not a valid http or https URL"):
+                await client.send(HttpRequest("http://a..b/v1", {}, b"{}"))
+
+    trio.run(main)
 
 
 def test_a_proxy_gets_the_whole_url_and_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

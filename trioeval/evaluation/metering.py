@@ -2,9 +2,9 @@
 
 If a run has a budget, or a lane counts against a shared limit of tokens or money, the bounds are reserved, so
 that these hold whatever providers reply. Otherwise a reservation only affects the pace of a lane, and each
-lane learns which share of the bounds its calls really use. Where not even a rate of tokens is declared, a
-prompt is not counted with the model's vocabulary: reading that takes longer than many calls, and the learned
-share makes up for the difference.
+lane learns which share of the bounds its calls really use. Where neither a rate of tokens nor a limit of a
+question is declared, a prompt is not counted with the model's vocabulary: reading that takes longer than many
+calls, and the learned share makes up for the difference.
 """
 
 import json

@@ -1,13 +1,13 @@
 """A thread that writes to one connection, in group commits.
 
-A caller queues a write and continues: that takes a microsecond. The thread prepares what is queued, and
-commits it at once. What is queued meanwhile is the next commit.
+A caller queues a write and continues: that takes a microsecond. The thread prepares what is queued and
+commits it. What is queued meanwhile is the next commit.
 
 A commit costs the event loop processor time as well, because each of its statements takes the interpreter
-lock and gives it back, and it costs about the same for one write as for fifty. So there are at most `RATE`
-commits a second, after `BURST` at once: where little happens, each write is committed at once, and under load
-a commit waits up to 25 ms for more. That is little compared to the time of a request, and a row that waits
-for its reply holds no slot. A write that nothing else goes on beside is urgent, and ends the pause.
+lock and gives it back, and it costs about the same for one write as for fifty. So after `BURST` commits in a
+row the thread pauses before the next one, up to 25 ms, and gathers more: that is little compared to the time
+of a request, and a row that waits for its reply holds no slot. An urgent write ends the pause, and so does a
+long queue. A reply is urgent if no other call is in flight.
 
 When the database cannot be written any more, the running program loses nothing: each write is notified that
 it will not happen, and callers stop waiting for it. Writing is not tried again in this execution; the next
@@ -32,7 +32,7 @@ from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
 _log = logging.getLogger("trioeval.store")
 
-RATE = 40.0  # commits per second
+RATE = 40.0  # commits per second, apart from urgent ones and those of a long queue
 BURST = 20.0  # commits without a pause after a quiet time
 LARGEST = 500  # writes per commit
 LARGEST_SIZE = 8 * 2**20  # approximate bytes per commit
@@ -156,6 +156,8 @@ class Writer:
     async def aclose(self) -> None:
         """Write what is left, and close the connection. Waits for it even when cancelled."""
         self._queue.put(None)
+        self._urgent = self._put
+        self._urged.set()
         # The thread is bounded by its patience; its writes are paid replies.
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._thread.join)

@@ -1,4 +1,4 @@
-"""The HTTP client of a run. Only this module and `network` import the HTTP library.
+"""The HTTP client of a run. Adapters of own requests know no other part of an HTTP library.
 
 It is imported when the first provider that needs a network is opened, because the import takes longer than
 everything else in a small run.
@@ -146,7 +146,10 @@ class _Client:
             # Both contain the header, and with it the key: neither shown nor chained.
             advice = "check the headers and the key for line breaks and characters outside of ASCII"
             raise _unsendable(source, f"invalid header; {advice}") from None
-        except httpx2.InvalidURL as error:
+        except (
+            httpx2.InvalidURL,
+            UnicodeError,
+        ) as error:  # a label of the host is empty or too long
             fault = "the URL is not a valid http or https URL; check the provider's base URL"
             raise _unsendable(source, fault) from error
         except _ERRORS as error:
@@ -284,7 +287,7 @@ class _Client:
         if is_declared and _is_more(declared, most):
             status = response.status
             raise ProviderError("malformed_reply", too_large(source, most), status=status)
-        if on_part is None and is_declared and not encoding:
+        if on_part is None and is_declared and not encoding and "transfer-encoding" not in headers:
             # The body cannot exceed the declared length, so nothing has to be counted.
             return await response.aread()
         unpacker = Unpacker(encoding, most, source)
@@ -374,8 +377,9 @@ def _arrived(response: httpcore2.Response, source: str) -> str:
 
 def _request(request: HttpRequest, target: _Target) -> httpcore2.Request:
     """Return the request of the library, with the headers that every request needs."""
-    given = {**_HEADERS, **request.headers}
-    names = {name.lower() for name in given}
+    names = {name.lower() for name in request.headers}
+    given = {name: value for name, value in _HEADERS.items() if name not in names}
+    given.update(request.headers)
     headers = [] if "host" in names else [(b"Host", target.host)]
     headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in given.items()]
     if request.body is not None and "content-type" not in names:

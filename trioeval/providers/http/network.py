@@ -2,8 +2,8 @@
 """The network below the HTTP library: TCP and TLS streams of Trio.
 
 The library writes the head of a request and its body one after the other. Each write is a system call, which
-costs as much as everything else that is done for a small request, and a packet. This stream joins them: what
-is written is sent before the next read, or when it becomes long.
+costs as much as everything else that is done for a small request, and a packet. This stream joins them:
+written bytes are sent before the next read, or with a long write.
 """
 
 import math
@@ -88,15 +88,20 @@ class JoiningStream(httpcore2.AsyncNetworkStream):
         stream = trio.SSLStream(
             self._stream, ssl_context, server_hostname=server_hostname, https_compatible=True
         )
+        is_open = False
         try:
             with trio.fail_after(math.inf if timeout is None else timeout):
                 await stream.do_handshake()
+            is_open = True
         except trio.TooSlowError as error:
-            await trio.aclose_forcefully(self._stream)
             raise httpcore2.ConnectTimeout(str(error)) from error
         except trio.BrokenResourceError as error:
-            await trio.aclose_forcefully(self._stream)
             raise httpcore2.ConnectError(str(error)) from error
+        finally:
+            if (
+                not is_open
+            ):  # the library does not know the connection yet, so it would not close it
+                await trio.aclose_forcefully(self._stream)
         return JoiningStream(stream)
 
     def get_extra_info(self, info: str) -> Any:
