@@ -353,7 +353,8 @@ def test_a_full_disk_is_reported_and_loses_no_paid_row(tmp_path: Path) -> None:
     done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
     assert "-o full.jsonl: cannot be written: No space left on device\n" in done.stderr
-    assert last_line(done).endswith("exit 1: some results could not be written, see above")
+    # How many rows were started before the file failed depends on the speed of the machine.
+    assert "exit 1: some results could not be written, see above" in last_line(done)
     rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
     assert len(rows) == 3
 
