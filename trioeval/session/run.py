@@ -12,11 +12,11 @@ import array
 import importlib
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import attrs
 import trio
@@ -115,6 +115,42 @@ class _Log:
         return self.latest[-behind] if behind <= len(self.latest) else None
 
 
+@attrs.define(eq=False, repr=False)
+class RowIterator:
+    """An iteration over the rows of a run, which may be abandoned at any time. Created by `Run`.
+
+    Each step is a checkpoint.
+    """
+
+    _run: Run
+    _log: _Log
+    _position: int = 0
+
+    def __aiter__(self) -> Self:
+        """Return the iteration itself: it continues where it is."""
+        return self
+
+    async def __anext__(self) -> RowRecord:
+        """Wait for the next row and return it; after the last one the iteration ends.
+
+        Raises:
+            UsageError: The session is closed, and the row is only in its store.
+            StoreError: The row cannot be read.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            while self._position == len(self._log.places):
+                if self._log.is_complete:
+                    raise StopAsyncIteration
+                await self._log.added.park()
+            self._position += 1
+            row = await self._run.row_at(self._log, self._position - 1)
+            if (
+                row is not None
+            ):  # a row that could not be stored is gone; the store has reported why
+                return row
+
+
 class Run:
     """A run of a suite in a session. Created by `Session.run`.
 
@@ -177,17 +213,17 @@ class Run:
         """End the run now: its calls are cancelled, and unfinished rows say so."""
         self._scope.cancel("the run was cancelled")
 
-    def rows(self) -> AsyncGenerator[RowRecord]:
-        """Yield all rows, each as soon as all rows before it in its task are known; with checkpoints.
+    def rows(self) -> RowIterator:
+        """Iterate over all rows, each as soon as all rows before it in its task are known.
 
         Rows of earlier executions are included in their places. Of rows that never started because the run
         ended early, all but the first hundred of a task are only counted, in `summary`.
         """
-        return self._iterate(self._emitted)
+        return RowIterator(self, self._emitted)
 
-    def settled(self) -> AsyncGenerator[RowRecord]:
-        """Yield the rows of this execution in the order in which they end; with checkpoints."""
-        return self._iterate(self._settled)
+    def settled(self) -> RowIterator:
+        """Iterate over the rows of this execution in the order in which they end."""
+        return RowIterator(self, self._settled)
 
     async def wait(self) -> None:
         """Wait until the last row has been emitted. A checkpoint."""
@@ -239,31 +275,22 @@ class Run:
 
     # The side of the session.
 
-    async def _iterate(self, log: _Log) -> AsyncGenerator[RowRecord]:
-        position = 0
-        while True:
-            await trio.lowlevel.checkpoint()
-            while position == len(log.places):
-                if log.is_complete:
-                    return
-                await log.added.park()
-            place = log.places[position]
-            task, index = self._tasks[place >> INDEX_BITS], place & _INDEX
-            found = log.found(position)
-            position += 1
-            if isinstance(found, Row):
-                found = self._stored.record(found)
-                found.index = index
-            elif found is None:
-                self._check_open()
-                record = self._stored.stored_record(task, index)
-                if record is None:
-                    await self._stored.durable()
-                    record = self._stored.stored_record(task, index)
-                if record is None:  # it cannot be read; the store has reported why
-                    continue
-                found = RowRecord.of(record, index=index)
-            yield found
+    async def row_at(self, log: _Log, position: int) -> RowRecord | None:
+        """Return a row of a log, from the store if it is not one of the latest. A checkpoint if it waits."""
+        place = log.places[position]
+        task, index = self._tasks[place >> INDEX_BITS], place & _INDEX
+        found = log.found(position)
+        if isinstance(found, Row):
+            found = self._stored.record(found)
+            found.index = index
+        if found is not None:
+            return found
+        self._check_open()
+        record = self._stored.stored_record(task, index)
+        if record is None:
+            await self._stored.durable()
+            record = self._stored.stored_record(task, index)
+        return None if record is None else RowRecord.of(record, index=index)
 
     async def emit(self, row: Row) -> None:
         """Add a row whose turn has come. Not a checkpoint, unless rows of earlier executions precede it."""

@@ -27,6 +27,7 @@ from trioeval.evaluation.lanes import merge_lane_specs
 from trioeval.grading import Kinds
 from trioeval.kernel import Budget, Event, Lanes, LaneSpec
 from trioeval.kernel.events import guarded
+from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.report.results import utc
@@ -557,7 +558,7 @@ async def open_session(
     storing = open_store(
         None if store is None else Path(store), on_error=store_failed, on_warning=report
     )
-    async with storing as opened, caching as cached, trio.open_nursery() as services:
+    async with storing as opened, caching as cached, open_plain_nursery() as services:
         session = Session(
             store=opened,
             is_kept=store is not None,
