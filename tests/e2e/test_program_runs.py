@@ -150,8 +150,8 @@ def test_a_suite_of_a_program_is_continued_there(folder: Path, command: Command)
     assert code == 2
     assert stderr == (
         "eval-mine cannot be continued from the command line: its suite is part of the program "
-        f'{Path(sys.argv[0]).absolute()}; continue it there, with `await store.resume("eval-mine", '
-        "start)` in place of `store.begin(start)`\n"
+        f"{Path(sys.argv[0]).absolute()}; continue it there, with `session.run(suite, "
+        'id="eval-mine", resume=True)`\n'
     )
 
 

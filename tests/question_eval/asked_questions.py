@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval import Lanes, Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
+from trioeval import Lanes, Reply, Request, Row, make_lanes, parse_suite, prepare
 from trioeval.kernel.reservations import Permits
 from trioeval.providers import Metering, Provider, Usage
 from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.run import PreparedSuite
+from trioeval.run import PreparedSuite, RunOptions, run_with_options
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.testing import run_virtual
 
@@ -123,7 +123,7 @@ def asked(
         longest_reply: The maximum tokens of a reply; None for no limit.
         run: Starts a Trio run.
         filters: Filters of the questions.
-        **more: Further arguments of `run_suite`.
+        **more: Further options of the run.
     """
     suite = parse_suite(document, environ={}, allow_outside=True)
     ran = Ran()
@@ -143,7 +143,8 @@ def asked(
         if permits is not None:
             specs = [lane.spec for lane in make_lanes(prepared).values()]
             ran.lanes = given["lanes"] = Lanes(specs, permits=permits(prepared))
-        await run_suite(prepared, emit=emit, **{"questions": ran.events.append, **more, **given})
+        options = {"questions": ran.events.append, **more, **given}
+        await run_with_options(prepared, RunOptions(emit=emit, **options))
         ran.ended_at = trio.current_time()
 
     async def main() -> None:
