@@ -118,7 +118,7 @@ def test_uncounted_usage_is_settled_as_it_is_reported(
 def test_a_budget_keeps_uncounted_tokens(tmp_path: Path) -> None:
     """A budget must hold, so an estimate releases nothing: two calls of 1,024 tokens and more fit."""
     document = quiz(tmp_path, 4, evaluateOptions={"budget": {"tokens": 3000}})
-    ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)))
+    ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)), longest_reply=1024)
     assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
 
 

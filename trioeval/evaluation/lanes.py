@@ -18,6 +18,9 @@ from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
 
 _UNBOUNDED = 1_000_000  # more runs than any machine has
 
+_ONE_LANE = "settings belong to the lane: write them once, or give the lane a name in $.lanes"
+_OWN_LANE = "settings belong to the lane: pass one LaneSpec to all own providers of a name"
+
 B = TypeVar("B", int, float)
 
 
@@ -77,11 +80,12 @@ def _lane_settings(
 ) -> tuple[dict[str, LaneSettings], list[Problem]]:
     """Return the settings of each lane, and the problems of lanes with contradictory settings."""
     settings: dict[str, LaneSettings] = {}
+    own_lanes: dict[str, LaneSpec] = {}
     gaps: dict[str, float] = {}
     problems: list[Problem] = []
     names = lane_names(suite, specs)
-    for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
-        configured = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+    for position, (name, entry, spec) in enumerate(zip(names, suite.providers, specs, strict=True)):
+        configured = _configured(suite, entry, spec)
         if configured is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
@@ -93,19 +97,31 @@ def _lane_settings(
             gaps[name] = max(gaps.get(name, 0), gap)
         if configured is None:
             continue
-        configured = attrs.evolve(configured, min_gap=None, delay=None)
-        if settings.setdefault(name, configured) != configured:
+        own = spec.settings.lane if entry.lane is None else None
+        is_other = own is not None and own_lanes.setdefault(name, own) != own
+        configured = attrs.evolve(configured, key=None, min_gap=None, delay=None)
+        if settings.setdefault(name, configured) != configured or is_other:
+            message = f"lane {name} has other settings from an earlier provider with the same key"
             problems.append(
-                Problem(
-                    f"$.providers[{position}].lane",
-                    f"lane {name} has other settings from an earlier provider with the same key",
-                    "settings belong to the lane: write them once, or give the lane a name in $.lanes",
-                )
+                Problem(f"$.providers[{position}]", message, _OWN_LANE)
+                if entry.lane is None
+                else Problem(f"$.providers[{position}].lane", message, _ONE_LANE)
             )
     found = {name: settings.get(name, LaneSettings()) for name in names}
     for name, gap in gaps.items():
         found[name] = attrs.evolve(found[name], min_gap=gap)
     return found, problems
+
+
+def _configured(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> LaneSettings | None:
+    """Return the settings of the lane of an entry, from the suite or else from the program."""
+    if isinstance(entry.lane, str):
+        return suite.lanes[entry.lane]
+    own = spec.settings.lane
+    if entry.lane is not None or own is None:
+        return entry.lane
+    values = attrs.asdict(own, recurse=False)
+    return LaneSettings(key=values.pop("name"), **values)
 
 
 def _gaps(entry: ProviderEntry, lane: LaneSettings | None) -> Iterator[float]:
@@ -185,7 +201,8 @@ def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
         return AGENT_RUNS  # one lane for all of them, so single providers cannot have another
     if isinstance(entry.lane, str):
         return suite.lanes[entry.lane].key or entry.lane
-    own = None if entry.lane is None else entry.lane.key
+    configured = _configured(suite, entry, spec)
+    own = None if configured is None else configured.key
     return own or spec.lane_key
 
 

@@ -20,10 +20,11 @@ from trioeval.grading import quote
 from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
+from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.metering import count_bytes, most_money
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.model import Suite
+from trioeval.suite.model import BudgetSettings, Suite
 
 CHARACTERS_A_TOKEN = 4
 """Used for texts without a token count."""
@@ -64,6 +65,7 @@ class CallMeter:
             does not shorten replies, so it does not reduce the reservation of a budget. None means no limit.
         guess: Assumed maximum tokens of replies without a bound; None uses the providers' guesses.
         bounds_money: Whether a budget of money must hold.
+        bounds_tokens: Whether a budget of tokens must hold.
     """
 
     metering: Sequence[Metering]
@@ -74,6 +76,7 @@ class CallMeter:
     ceiling: int | None = None
     guess: int | None = None
     bounds_money: bool = False
+    bounds_tokens: bool = False
     _longest: Sequence[int] = attrs.field(init=False)
     """The maximum tokens of a reply of each provider."""
     _shares: defaultdict[str, _Shares] = attrs.field(
@@ -202,6 +205,7 @@ def meter_of(
         ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
         bounds_money=budget is not None and budget.usd is not None,
+        bounds_tokens=budget is not None and budget.tokens is not None,
     )
 
 
@@ -253,3 +257,51 @@ def _hint(suite: Suite, spec: ProviderSpec) -> str:
     return (
         f"{setting} sets that number, because its replies have no bound: add a bound, or reduce it"
     )
+
+
+# The providers for which no budget could hold.
+
+
+_COST_EXAMPLE = '"config": {"maxCost": 0.05}'
+_TOKENS_EXAMPLE = '"config": {"maxTokens": 1000}'
+_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+
+
+def unbounded_providers(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
+    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls."""
+    budget = suite.evaluate_options.budget
+    if budget is None or (budget.usd is None and budget.tokens is None):
+        return
+    for position, spec in enumerate(specs):
+        for message, hint in _unbounded(budget, spec):
+            yield Problem(f"$.providers[{position}]", message, hint)
+
+
+def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
+    """Yield the reasons why a budget cannot hold for a provider, each with a hint."""
+    known = spec.metering
+    is_unbounded = budget.usd is not None and known.most_cost is None
+    if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
+        yield (
+            f"a budget is set, but the replies of {spec.id} have no token limit",
+            "set a limit in its config, for example max_completion_tokens or maxOutputTokens",
+        )
+    if known.is_paid and known.price is None and is_unbounded:
+        yield (
+            f"a budget in usd is set, but the price of {spec.id} is not known",
+            "set its price in US dollars per million tokens: " + _PRICE_EXAMPLE,
+        )
+    is_own = isinstance(spec.settings, CustomSettings)
+    if known.says_cost and is_unbounded:
+        ways = f"own_provider(function, max_cost=0.05), or {_COST_EXAMPLE}"
+        yield (
+            f"a budget in usd is set, but the cost of a call of {spec.id} has no limit",
+            "set the maximum cost of a call in US dollars, 0 if it is free: "
+            + (ways if is_own else _COST_EXAMPLE),
+        )
+    if is_own and not known.is_bounded and budget.tokens is not None:
+        ways = f"own_provider(function, max_tokens=1000), or {_TOKENS_EXAMPLE}"
+        yield (
+            f"a budget in tokens is set, but the replies of {spec.id} have no token limit",
+            f"set the maximum number of tokens of a reply: {ways}",
+        )

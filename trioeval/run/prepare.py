@@ -25,7 +25,7 @@ from trioeval.evaluation.lanes import (
     merge_lane_limits,
     merge_task_lanes,
 )
-from trioeval.evaluation.metering import impossible_calls
+from trioeval.evaluation.metering import impossible_calls, unbounded_providers
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.providers import (
     Resolver,
@@ -50,7 +50,6 @@ from trioeval.run.checks import (
     missing_rubrics,
     rubric_prompt_warnings,
     suite_warnings,
-    unbounded_providers,
     unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
