@@ -290,6 +290,27 @@ def test_a_provider_without_a_bound_is_refused_under_a_budget(
     assert [one[1:] for one in found] == expected
 
 
+def test_a_shared_limit_of_money_needs_bounds_as_well() -> None:
+    """Calls without one would reserve nothing of it; a service needs its price."""
+    lane = {"key": "box", "limits": [{"key": "team", "unit": "cost_micro"}]}
+    service = {"id": "openai:unlisted", "config": {"apiKey": "sk-1", "max_tokens": 5}, "lane": lane}
+    entries = [{"id": "mine", "lane": lane}, service]
+    limits = {"define": [{"key": "team", "kind": "budget", "capacity": 5_000_000}]}
+    found = problems_of(*entries, providers={"mine": silent}, limits=limits)
+    cost, price = found
+    counts = 'lane box counts costs against "team"'
+    assert cost == (
+        "$.providers[0]",
+        f"{counts}, but the cost of a call of mine has no limit",
+        SET_COST,
+    )
+    assert price[:2] == (
+        "$.providers[1]",
+        f"{counts}, but the price of openai:unlisted is not known",
+    )
+    prepared(entries[0], providers={"mine": own_provider(silent, max_cost=1)}, limits=limits)
+
+
 @pytest.mark.parametrize("budget", [None, {"requests": 5}])
 def test_a_plain_function_needs_no_bound_without_such_a_budget(budget: Any) -> None:
     """It has its usual lane, and its replies are guessed."""
@@ -357,7 +378,7 @@ def test_contradictory_lanes_of_a_name_are_refused() -> None:
 
 
 def test_a_cap_and_a_delay_apply_to_an_own_lane() -> None:
-    """A lane is no wider than the cap, and has the largest gap."""
+    """The lane keeps within the cap, and has the largest gap."""
     mine = own_provider(silent, lane=SPEC)
     suite = trioeval.parse_suite({"providers": [{"id": "mine", "delay": 500}]})
     found = trioeval.prepare(suite, providers={"mine": mine}, max_concurrency=2)

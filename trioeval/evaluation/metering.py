@@ -267,41 +267,54 @@ _TOKENS_EXAMPLE = '"config": {"maxTokens": 1000}'
 _PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
 
 
-def unbounded_providers(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls."""
-    budget = suite.evaluate_options.budget
-    if budget is None or (budget.usd is None and budget.tokens is None):
-        return
-    for position, spec in enumerate(specs):
-        for message, hint in _unbounded(budget, spec):
+def unbounded_providers(
+    suite: Suite,
+    specs: Sequence[ProviderSpec],
+    lanes: Sequence[str],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
+) -> Iterator[Problem]:
+    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls.
+
+    The same applies to a shared limit of money, from which such a call would reserve nothing.
+
+    Args:
+        suite: The task.
+        specs: Its providers, including judges.
+        lanes: The lane of each.
+        lane_limits: The shared limits that calls count against, by lane.
+    """
+    budget = suite.evaluate_options.budget or BudgetSettings()
+    for position, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
+        known, id_ = spec.metering, spec.id
+        is_own = isinstance(spec.settings, CustomSettings)
+        found: list[tuple[str, str]] = []
+        needs_cost = budget.usd is not None and known.most_cost is None
+        if known.is_paid and not known.is_bounded and (needs_cost or budget.tokens is not None):
+            hint = "set a limit in its config, for example max_completion_tokens or maxOutputTokens"
+            found.append((f"a budget is set, but the replies of {id_} have no token limit", hint))
+        money = None if known.most_cost is not None else _money_bound(budget, lane_limits, lane)
+        if money is not None and known.is_paid and known.price is None:
+            hint = f"set its price in US dollars per million tokens: {_PRICE_EXAMPLE}"
+            found.append((f"{money}, but the price of {id_} is not known", hint))
+        if money is not None and known.says_cost:
+            ways = f"own_provider(function, max_cost=0.05), or {_COST_EXAMPLE}"
+            hint = "set the maximum cost of a call in US dollars, 0 if it is free: "
+            hint += ways if is_own else _COST_EXAMPLE
+            found.append((f"{money}, but the cost of a call of {id_} has no limit", hint))
+        if budget.tokens is not None and is_own and not known.is_bounded:
+            ways = f"own_provider(function, max_tokens=1000), or {_TOKENS_EXAMPLE}"
+            message = f"a budget in tokens is set, but the replies of {id_} have no token limit"
+            found.append((message, f"set the maximum number of tokens of a reply: {ways}"))
+        for message, hint in found:
             yield Problem(f"$.providers[{position}]", message, hint)
 
 
-def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why a budget cannot hold for a provider, each with a hint."""
-    known = spec.metering
-    is_unbounded = budget.usd is not None and known.most_cost is None
-    if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
-        yield (
-            f"a budget is set, but the replies of {spec.id} have no token limit",
-            "set a limit in its config, for example max_completion_tokens or maxOutputTokens",
-        )
-    if known.is_paid and known.price is None and is_unbounded:
-        yield (
-            f"a budget in usd is set, but the price of {spec.id} is not known",
-            "set its price in US dollars per million tokens: " + _PRICE_EXAMPLE,
-        )
-    is_own = isinstance(spec.settings, CustomSettings)
-    if known.says_cost and is_unbounded:
-        ways = f"own_provider(function, max_cost=0.05), or {_COST_EXAMPLE}"
-        yield (
-            f"a budget in usd is set, but the cost of a call of {spec.id} has no limit",
-            "set the maximum cost of a call in US dollars, 0 if it is free: "
-            + (ways if is_own else _COST_EXAMPLE),
-        )
-    if is_own and not known.is_bounded and budget.tokens is not None:
-        ways = f"own_provider(function, max_tokens=1000), or {_TOKENS_EXAMPLE}"
-        yield (
-            f"a budget in tokens is set, but the replies of {spec.id} have no token limit",
-            f"set the maximum number of tokens of a reply: {ways}",
-        )
+def _money_bound(
+    budget: BudgetSettings, lane_limits: Mapping[str, tuple[LimitKey, ...]], lane: str
+) -> str | None:
+    """Return the words for what limits the costs of calls on a lane; None if nothing does."""
+    if budget.usd is not None:
+        return "a budget in usd is set"
+    keys = (one.key for one in lane_limits.get(lane, ()) if one.unit == "cost_micro")
+    key = next(keys, None)
+    return None if key is None else f"lane {lane} counts costs against {quote(key)}"

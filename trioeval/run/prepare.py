@@ -384,7 +384,8 @@ def _lanes(
     suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
 ) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
     """Return the lanes of a suite, and the problems of its providers."""
-    faults = [*unbounded_providers(suite, specs)]
+    names, limits = lane_names(suite, specs), lane_limits(suite, specs)
+    faults = [*unbounded_providers(suite, specs, names, limits)]
     lanes: tuple[LaneSpec, ...] = ()
     try:
         lanes = lane_specs(suite, specs, cap=cap)
