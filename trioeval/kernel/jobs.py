@@ -13,7 +13,8 @@ import attrs
 
 from trioeval.errors import PlanError
 
-if TYPE_CHECKING:  # bare names, like `Job`, are valid annotations; at run time the default needs Python 3.13
+# The default makes bare names, like `Job`, valid annotations. At run time it would need Python 3.13.
+if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     P = TypeVar("P", default=Any)

@@ -18,6 +18,7 @@ from typing import Generic
 
 import trio
 
+from trioeval.kernel.arguments import not_awaitable
 from trioeval.kernel.outcomes import NotRun, Outcome, StopReason, V
 
 _YIELD_EVERY = 256
@@ -92,7 +93,12 @@ class Ledger(Generic[V]):
         """
 
         async def pass_on(outcome: Outcome[V]) -> None:
-            await emit(outcome)
+            emitting = emit(outcome)
+            if not hasattr(emitting, "__await__"):
+                wrong = not_awaitable("emit", emit, emitting)
+                if wrong is not None:
+                    raise wrong
+            await emitting
             self._count(type(outcome))
             passed()
             if self.emitted % _YIELD_EVERY == 0:

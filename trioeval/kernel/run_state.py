@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trioeval.errors import BudgetError, PlanError
+from trioeval.kernel.arguments import not_awaitable
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Call, CallContext, Calls, worth_salvaging
 from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, WaitReason
@@ -247,6 +248,12 @@ class RunState(CallContext, Generic[P, V]):
         if self.failure is None:
             self.failure = error
         self.scope.cancel(f"the run failed: {error}")
+
+    def check_body(self, body: object) -> None:
+        """End the run if what `perform` has returned cannot be awaited: a fault of all jobs."""
+        error = not_awaitable("perform", self.perform, body)
+        if error is not None:
+            self.fail(error)
 
     def exhaust(self, error: BudgetError) -> None:
         """Admit no more jobs, unless the call is too large for any budget of this size."""
