@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from trioeval.grading import kind_of as kind_of
     from trioeval.kernel import Lanes as Lanes
     from trioeval.kernel import LaneSpec as LaneSpec
+    from trioeval.kernel import MappedItem as MappedItem
+    from trioeval.kernel import MappedItems as MappedItems
+    from trioeval.kernel import map_on_lanes as map_on_lanes
     from trioeval.loading.load import load_suite as load_suite
     from trioeval.loading.load import parse_suite as parse_suite
     from trioeval.providers import Guardrails as Guardrails
@@ -130,7 +133,7 @@ _HOMES = {
         " LimitError StoreError SuiteError TemplateError TooLateError TrioevalError UsageError"
     ),
     "grading": "ExternalJudge Assertion Finding KINDS Kind Subject Verdict grade kind_of",
-    "kernel": "LaneSpec Lanes",
+    "kernel": "LaneSpec Lanes MappedItem MappedItems map_on_lanes",
     "loading.load": "load_suite parse_suite",
     "providers": "Guardrails Provider Reply Request Usage",
     "providers.local.record": "Recorder",

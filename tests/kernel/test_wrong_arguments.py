@@ -125,7 +125,7 @@ def test_a_coroutine_in_place_of_the_body_is_refused_and_closed() -> None:
 
 
 def test_a_plain_emit_is_refused() -> None:
-    """`emit=outcomes.append` looks right, but is no async function."""
+    """`emit=outcomes.append` looks right, but is not an async function."""
     kept: list[Any] = []
     append: Any = kept.append
     message = refusal(lambda: run_plan(plan(), perform, lanes=lanes(), emit=append))
@@ -183,7 +183,7 @@ def test_a_plain_send_ends_the_run() -> None:
 
 
 def test_a_type_error_of_a_send_is_its_job_s_failure() -> None:
-    """An async function that raises TypeError is none of these."""
+    """An async function may raise TypeError."""
 
     async def fails() -> None:
         await trio.sleep(1)

@@ -63,7 +63,7 @@ def check_plain_function(name: str, function: Any, *, takes: str) -> None:
     """Raise if `function` is not None and cannot be called synchronously.
 
     Raises:
-        PlanError: It is an async function, whose result nobody would await, or cannot be called.
+        PlanError: It is an async function, whose result would not be awaited, or cannot be called.
     """
     if function is None:
         return

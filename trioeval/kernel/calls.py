@@ -292,8 +292,8 @@ class Calls(Generic[P]):
             The result of `send`, without its `Metered`.
 
         Raises:
-            PlanError: The lane does not exist, or an amount is negative. Or `send` is no async function: this
-                ends the run as well.
+            PlanError: The lane does not exist, or an amount is negative. Or `send` is not an async function:
+                this ends the run as well.
             TooLateError: The job is over, or its run's deadline has passed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the run's budget has left.
@@ -391,10 +391,10 @@ class Calls(Generic[P]):
         raise PlanError(msg)
 
     def _refuse_send(self, send: object, result: object = NOTHING) -> None:
-        """End the run if `send`, which has returned `result`, is no async function: a fault of all jobs.
+        """End the run if `send`, which has returned `result`, is not an async function: a fault of all jobs.
 
         Raises:
-            PlanError: It is none.
+            PlanError: It is not.
         """
         error = not_awaitable("send", send, result)
         try:

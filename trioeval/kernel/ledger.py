@@ -1,4 +1,3 @@
-# Separate from `kernel.run_state`: it orders outcomes, whatever they mean.
 """The record of outcomes, emitted in index order.
 
 `record` is synchronous and cannot fail, so nothing can come between a result and its record: no deadline, no

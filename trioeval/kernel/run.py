@@ -115,7 +115,7 @@ async def run_plan(
 
     Raises:
         PlanError: The plan does not fit the lanes or itself; or an argument is of the wrong kind, such as a
-            `perform` that is no async function.
+            `perform` that is not an async function.
         Exception: Any that `emit` or `settled` raised; it ends the run.
 
     Example:
