@@ -24,7 +24,7 @@ import inspect
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Self, TypeAlias, overload
 
 import attrs
 import trio
@@ -40,7 +40,7 @@ from trioeval.kernel.arguments import (
 )
 from trioeval.kernel.calls import Calls, call_error
 from trioeval.kernel.events import Observer, guarded
-from trioeval.kernel.jobs import Job, Plan
+from trioeval.kernel.jobs import Job, P, Plan
 from trioeval.kernel.lane_spec import LaneSpec
 from trioeval.kernel.lanes import Lanes, check_lanes
 from trioeval.kernel.ledger import Ledger
@@ -48,10 +48,7 @@ from trioeval.kernel.outcomes import Done, Failed, NotRun, Outcome, StopReason, 
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.workers import LaneWorkers
 
-T = TypeVar("T")
-"""An item."""
-
-Items: TypeAlias = Iterable[T] | AsyncIterable[T]
+Items: TypeAlias = Iterable[P] | AsyncIterable[P]
 Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
 _CONNECTION_ERRORS: Errors = (OSError, trio.BrokenResourceError)
@@ -59,10 +56,10 @@ _CONNECTION_ERRORS: Errors = (OSError, trio.BrokenResourceError)
 
 
 @attrs.frozen
-class MappedItem(Generic[T, V]):
+class MappedItem(Generic[P, V]):
     """An item with its outcome."""
 
-    item: T
+    item: P
     lane: str
     """The name of its lane."""
     outcome: Outcome[V]
@@ -146,33 +143,33 @@ class _Arrivals(Ledger[V]):
         return self._ordered.popleft()
 
 
-class _JoinedJobs(Sequence[Job[T]]):
+class _JoinedJobs(Sequence[Job[P]]):
     """The jobs in the run, by index: from the arrival of an item until its outcome is taken."""
 
     def __init__(self) -> None:
-        self.by_index: dict[int, Job[T]] = {}
+        self.by_index: dict[int, Job[P]] = {}
 
     def __len__(self) -> int:
         return len(self.by_index)
 
     @overload
-    def __getitem__(self, index: int) -> Job[T]: ...
+    def __getitem__(self, index: int) -> Job[P]: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[T]]: ...
-    def __getitem__(self, index: int | slice) -> Job[T] | Sequence[Job[T]]:
+    def __getitem__(self, index: slice) -> Sequence[Job[P]]: ...
+    def __getitem__(self, index: int | slice) -> Job[P] | Sequence[Job[P]]:
         if isinstance(index, slice):
             raise TypeError("jobs that join a run are looked up one by one")
         return self.by_index[index]
 
 
 @attrs.define(eq=False, repr=False)
-class _OpenRun(RunState[T, V]):
+class _OpenRun(RunState[P, V]):
     """A run whose jobs join it while it runs."""
 
-    joined: _JoinedJobs[T] = attrs.field(kw_only=True)
+    joined: _JoinedJobs[P] = attrs.field(kw_only=True)
     """The jobs of its plan."""
-    items: Items[T] = attrs.field(kw_only=True)
-    lane_of: Callable[[T], str] = attrs.field(kw_only=True)
+    items: Items[P] = attrs.field(kw_only=True)
+    lane_of: Callable[[P], str] = attrs.field(kw_only=True)
     spec_of: Callable[[str], LaneSpec] = attrs.field(kw_only=True)
     timeout: float = attrs.field(kw_only=True)
     ordered: bool = attrs.field(kw_only=True)
@@ -187,7 +184,7 @@ class _OpenRun(RunState[T, V]):
     left: bool = attrs.field(default=False, init=False)
     """True if the block was left."""
     _arrived: int = attrs.field(default=0, init=False)
-    _workers: dict[str, LaneWorkers[T, V]] = attrs.field(factory=dict, init=False)
+    _workers: dict[str, LaneWorkers[P, V]] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _room: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -215,7 +212,7 @@ class _OpenRun(RunState[T, V]):
         finally:
             self._settle_rest()
 
-    def add(self, item: T) -> int:
+    def add(self, item: P) -> int:
         """Let an item join the run; return its index."""
         name = self.lane_of(item)
         if type(name) is not str or not name:
@@ -236,7 +233,7 @@ class _OpenRun(RunState[T, V]):
             workers.notify()
         return index
 
-    def take(self) -> MappedItem[T, V]:
+    def take(self) -> MappedItem[P, V]:
         """Remove and return the next result, and let others start."""
         outcome = self.arrivals.take()
         job = self.joined.by_index.pop(outcome.index)
@@ -256,7 +253,7 @@ class _OpenRun(RunState[T, V]):
         error, self.read_error = self.read_error, None
         raise StopAsyncIteration if error is None else error
 
-    def _serve(self, name: str) -> LaneWorkers[T, V]:
+    def _serve(self, name: str) -> LaneWorkers[P, V]:
         """Start the workers of a lane, which is made if there is none."""
         lane = self.lanes.by_name.get(name)
         if lane is None:
@@ -285,7 +282,7 @@ class _OpenRun(RunState[T, V]):
             self.reading = False
             self.arrivals.notify()
 
-    async def _read_async(self, items: AsyncIterable[T]) -> None:
+    async def _read_async(self, items: AsyncIterable[P]) -> None:
         async for item in items:
             self.add(item)
             await self._wait_room()
@@ -308,13 +305,13 @@ class _OpenRun(RunState[T, V]):
         self.arrivals.notify()
 
 
-class MappedItems(Generic[T, V]):
+class MappedItems(Generic[P, V]):
     """The results of `map_on_lanes`, to iterate over; obtained from it only.
 
     One task at a time iterates; any may add items.
     """
 
-    def __init__(self, run: _OpenRun[T, V]) -> None:
+    def __init__(self, run: _OpenRun[P, V]) -> None:
         self._run = run
         self._is_iterating = False
 
@@ -327,7 +324,7 @@ class MappedItems(Generic[T, V]):
         ready, inside = self._run.arrivals.waiting, len(self._run.joined)
         return f"<MappedItems: {inside - ready} queued or running, {ready} ready>"
 
-    def add(self, item: T) -> int:
+    def add(self, item: P) -> int:
         """Add an item; the loop will yield its result. Not a checkpoint.
 
         After the deadline the item is not started, and yielded all the same.
@@ -346,7 +343,7 @@ class MappedItems(Generic[T, V]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> MappedItem[T, V]:
+    async def __anext__(self) -> MappedItem[P, V]:
         """Return the next result. A checkpoint.
 
         Raises:
@@ -377,10 +374,10 @@ class MappedItems(Generic[T, V]):
 
 
 def map_on_lanes(
-    fn: Callable[[T], Awaitable[V]],
-    items: Items[T] = (),
+    fn: Callable[[P], Awaitable[V]],
+    items: Items[P] | None = None,
     *,
-    lane: str | Callable[[T], str] | None = None,
+    lane: str | Callable[[P], str] | None = None,
     spec: LaneSpec | Callable[[str], LaneSpec] | None = None,
     lanes: Lanes | None = None,
     retry_on: Errors = _CONNECTION_ERRORS,
@@ -389,7 +386,7 @@ def map_on_lanes(
     ordered: bool = False,
     buffer: int = 1000,
     observe: Observer | None = None,
-) -> AbstractAsyncContextManager[MappedItems[T, V]]:
+) -> AbstractAsyncContextManager[MappedItems[P, V]]:
     """Open a block in which `fn(item)` is called for every item, in a slot of the item's lane.
 
     The block's value is iterated for the results, one `MappedItem` for each item, and takes more items with
@@ -401,8 +398,8 @@ def map_on_lanes(
     Args:
         fn: An async function of one item, which holds a slot while it runs. It may raise a `CallError` to
             describe a failure to the lane, such as a refusal with its `retry_after`.
-        items: An iterable or async iterable, read while there is room; see `buffer`. An exception that it
-            raises is raised in the loop, after the results of the items before it.
+        items: An iterable or async iterable, read while there is room; see `buffer`. None is an empty one. An
+            exception that it raises is raised in the loop, after the results of the items before it.
         lane: The name of the lane of all items, or a function that returns the name of an item's lane. None
             takes the name of `spec`, or the only lane of `lanes`.
         spec: The configuration, apart from its name, of lanes that do not exist: they are made when their
@@ -441,6 +438,8 @@ def map_on_lanes(
     check_async_function("fn", fn, takes="item")
     check_plain_function("observe", observe, takes="event")
     check_deadline(deadline)
+    if items is None:
+        items = ()
     _check_items(items)
     if not timeout > 0:
         raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
@@ -450,7 +449,7 @@ def map_on_lanes(
         lanes = Lanes([])
     check_lanes(lanes)
     spec_of = _spec_maker(spec, lanes)
-    joined: _JoinedJobs[T] = _JoinedJobs()
+    joined: _JoinedJobs[P] = _JoinedJobs()
     body = _ItemBody(fn, _checked_errors(retry_on))
     run = _OpenRun(
         lanes,
@@ -473,7 +472,7 @@ def map_on_lanes(
 
 
 @asynccontextmanager
-async def _open(run: _OpenRun[T, V]) -> AsyncGenerator[MappedItems[T, V]]:
+async def _open(run: _OpenRun[P, V]) -> AsyncGenerator[MappedItems[P, V]]:
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -492,15 +491,15 @@ async def _open(run: _OpenRun[T, V]) -> AsyncGenerator[MappedItems[T, V]]:
 
 
 @attrs.define(eq=False)
-class _ItemBody(Generic[T, V]):
+class _ItemBody(Generic[P, V]):
     """The body of an item's job."""
 
-    fn: Callable[[T], Awaitable[V]]
+    fn: Callable[[P], Awaitable[V]]
     retry_on: tuple[type[Exception], ...]
     fail: Callable[[Exception], None] = attrs.field(init=False)
     """Ends the run."""
 
-    async def perform(self, job: Job[T], calls: Calls[T]) -> V:
+    async def perform(self, job: Job[P], calls: Calls[P]) -> V:
         """Call the function on the item's lane, until it succeeds or the lane gives up.
 
         Raises:
@@ -512,7 +511,7 @@ class _ItemBody(Generic[T, V]):
             error = failure.error
         raise error  # not above, where it would get another cause
 
-    async def _send(self, item: T) -> V:
+    async def _send(self, item: P) -> V:
         calling: Any = NOTHING
         try:
             calling = self.fn(item)
@@ -548,10 +547,10 @@ def _checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
 
 
 def _lane_chooser(
-    lane: str | Callable[[T], str] | None,
+    lane: str | Callable[[P], str] | None,
     spec: LaneSpec | Callable[[str], LaneSpec] | None,
     lanes: Lanes,
-) -> Callable[[T], str]:
+) -> Callable[[P], str]:
     """Return the function from an item to the name of its lane."""
     if lane is None:
         lane = spec.name if isinstance(spec, LaneSpec) else None
