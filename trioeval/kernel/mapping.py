@@ -54,6 +54,9 @@ Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _CONNECTION_ERRORS: Errors = (OSError, trio.BrokenResourceError)
 """As Trio raises them."""
 
+_READ_AT_ONCE = 16
+"""Items that are read, while there is room, between two checkpoints."""
+
 
 @attrs.frozen
 class MappedItem(Generic[P, V]):
@@ -241,6 +244,12 @@ class _OpenRun(RunState[P, V]):
         self._room.set()
         return MappedItem(job.payload, job.lane or "", outcome)
 
+    def notify(self) -> None:
+        """Notify the lanes with queued jobs, of possibly many, that one may start."""
+        for workers in self._workers.values():
+            if self.backlog.first(workers.name) is not None:
+                workers.notify()
+
     def check_end(self) -> None:
         """Raise if no result will follow.
 
@@ -259,7 +268,6 @@ class _OpenRun(RunState[P, V]):
         if lane is None:
             lane = self.lanes.add(self.spec_of(name))
         workers = self._workers[name] = LaneWorkers(self, lane)
-        self.sources.append(workers)
         self._nursery.start_soon(workers.serve, name=workers.title)
         return workers
 
@@ -288,7 +296,9 @@ class _OpenRun(RunState[P, V]):
             await self._wait_room()
 
     async def _wait_room(self) -> None:
-        await trio.lowlevel.checkpoint()
+        """Wait until one more item may be read. A checkpoint now and then."""
+        if self._arrived % _READ_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
         while len(self.joined) >= self.most_waiting:
             self._room = trio.Event()
             await self._room.wait()
