@@ -125,19 +125,32 @@ LANE_NAMES = st.sampled_from(NAMES)
 DEADLINES = st.sampled_from((math.inf, math.inf, 3.125, 9.5))
 
 
+def distinct(
+    attempts: tuple[AttemptScript, ...], fractions: Iterator[int]
+) -> tuple[AttemptScript, ...]:
+    """The attempts with durations of their own, at most one refusal, and one more that succeeds."""
+    found = []
+    for place, attempt in enumerate((*attempts, AttemptScript(1))):
+        again = attempt.fault is Fault.RATE_LIMITED and place > 0
+        fault = Fault.TRANSIENT if again else attempt.fault
+        duration = attempt.duration + next(fractions) / GRAIN
+        found.append(attrs.evolve(attempt, duration=duration, fault=fault))
+    return tuple(found)
+
+
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[Page, ...]:
-    """Draw pages of which no two end at one instant: which of them is first would be left open."""
+    """Draw pages for which the rules leave nothing open.
+
+    No two attempts end at one instant, and no page is refused twice, after which its retry has no precedence.
+    """
     drawn = draw(st.lists(st.tuples(LANE_NAMES, ATTEMPTS), max_size=12))
     fractions = itertools.count(1)
     return tuple(
         Page(
             number,
             lane,
-            tuple(
-                attrs.evolve(attempt, duration=attempt.duration + next(fractions) / GRAIN)
-                for attempt in attempts
-            ),
+            distinct(attempts, fractions),
         )
         for number, (lane, attempts) in enumerate(drawn)
     )
