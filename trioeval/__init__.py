@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trioeval.errors import UsageError as UsageError
     from trioeval.kernel import Lanes as Lanes
     from trioeval.kernel import LaneSpec as LaneSpec
+    from trioeval.kernel import map_on_lanes as map_on_lanes
     from trioeval.loading.load import load_suite as load_suite
     from trioeval.loading.load import parse_suite as parse_suite
     from trioeval.providers import Provider as Provider
@@ -66,7 +67,7 @@ else:  # type checkers would accept any name
         "trioeval",
         {
             "trioeval.errors": "ProviderError SuiteError TrioevalError UsageError",
-            "trioeval.kernel": "LaneSpec Lanes",
+            "trioeval.kernel": "LaneSpec Lanes map_on_lanes",
             "trioeval.loading.load": "load_suite parse_suite",
             "trioeval.providers": "Provider Reply Request Usage",
             "trioeval.providers.local.custom": "own_provider",

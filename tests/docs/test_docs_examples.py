@@ -107,6 +107,31 @@ def test_a_timeout_around_the_queue_fails_jobs_without_a_fault() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.network
+def test_crawler(capsys: pytest.CaptureFixture[str]) -> None:
+    """It finds all hosts, fetches the flaky page again, and reports the missing one."""
+    trio.run(main_of("embedding/crawler.py"))
+    assert capsys.readouterr().out.splitlines() == [
+        "home/: 2 links",
+        "home/about: 1 links",
+        "home/old: 0 links",
+        "news/: 3 links",
+        "news/flaky: 1 links",
+        "news/today: 1 links",
+        "shop/: 2 links",
+        "shop/gone: HTTP/1.0 404 Not Found",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((EXAMPLES / "embedding").glob("*.py")), ids=lambda path: path.name
+)
+def test_an_example_of_embedding_has_at_most_eighty_lines(path: Path) -> None:
+    """It is a whole program, of what an application needs."""
+    assert len(path.read_text().splitlines()) <= 80
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["limit_around_queue_broken.py", "limit_around_queue_fixed.py"])
 def test_an_example_runs_as_a_program(name: str) -> None:
     """It prints one outcome per line."""

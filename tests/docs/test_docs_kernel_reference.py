@@ -34,6 +34,7 @@ from trioeval.kernel import (
     Summary,
     WaitReason,
     collect,
+    map_on_lanes,
     run_plan,
 )
 
@@ -91,6 +92,23 @@ def test_every_argument_of_run_plan_is_listed() -> None:
         for parameter in parameters(run_plan)
     ]
     assert [row[:2] for row in table(section("run_plan"), "argument")] == expected
+
+
+def test_the_table_of_map_on_lanes_has_every_argument_with_its_default() -> None:
+    """In the order of the signature; exceptions by their names."""
+
+    def shown(default: object) -> str:
+        if default is inspect.Parameter.empty:
+            return "required"
+        if isinstance(default, tuple):
+            return f"`({', '.join(one.__name__ for one in default)})`"
+        return f"`{default!r}`"
+
+    expected = [[f"`{p.name}`", shown(p.default)] for p in parameters(map_on_lanes)]
+    assert [row[:2] for row in table(section("map_on_lanes"), "argument")] == expected
+    documented = section("map_on_lanes")
+    names = ["item", "lane", "outcome", "index", "error", "unwrap()"]
+    assert [name for name in names if f"`{name}`" not in documented] == []
 
 
 def test_the_arguments_that_collect_lacks_are_named() -> None:

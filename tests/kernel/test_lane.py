@@ -249,3 +249,23 @@ def test_the_admission_of_a_job_ends_with_the_turn_of_another() -> None:
         raise AssertionError
 
     assert run_virtual(main) is False
+
+
+def test_a_lane_can_be_added_while_runs_use_others() -> None:
+    """It shares the numbers for back-offs and the cap with the others; names stay different."""
+
+    async def main() -> list[float]:
+        lanes = Lanes([LaneSpec("a")], cap=1)
+        added = lanes.add(LaneSpec("b", 3))
+        assert lanes["b"] is added
+        assert list(lanes) == ["a", "b"]
+        with pytest.raises(PlanError, match="two lanes are named 'a'"):
+            lanes.add(LaneSpec("a"))
+
+        async def perform(job: Job, calls: Calls) -> None:
+            await calls(job.lane, trio.sleep, 1)
+
+        plan = Plan.of(Job(index, name, None) for index, name in enumerate("ab"))
+        return [outcome.finished_at for outcome in await collect(plan, perform, lanes=lanes)]  # type: ignore[union-attr]
+
+    assert sorted(run_virtual(main)) == [1.0, 2.0]

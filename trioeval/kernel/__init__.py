@@ -27,6 +27,9 @@ from trioeval.kernel.lane_spec import Adaptive as Adaptive
 from trioeval.kernel.lane_spec import LaneSpec as LaneSpec
 from trioeval.kernel.lane_spec import LaneStatistics as LaneStatistics
 from trioeval.kernel.lanes import Lanes as Lanes
+from trioeval.kernel.mapping import MappedItem as MappedItem
+from trioeval.kernel.mapping import MappedItems as MappedItems
+from trioeval.kernel.mapping import map_on_lanes as map_on_lanes
 from trioeval.kernel.outcomes import Blocked as Blocked
 from trioeval.kernel.outcomes import Done as Done
 from trioeval.kernel.outcomes import Failed as Failed

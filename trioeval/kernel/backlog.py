@@ -106,6 +106,12 @@ class Backlog(Generic[P]):
             self._cursor = self._size
         self._free(self._order.begin())
 
+    def add(self, index: int, lane: str) -> None:
+        """Queue a job that has joined the plan since the run began, and that waits for no other job."""
+        if lane not in self._queues:
+            self._queues[lane] = _Queue()
+        self._queues[lane].walked.append(index)
+
     @property
     def walked(self) -> bool:
         """True if the cursor has passed every job."""

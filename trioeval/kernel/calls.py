@@ -28,6 +28,7 @@ from trioeval.errors import (
     TooLateError,
     leaves,
 )
+from trioeval.kernel.arguments import NOTHING, check_async_function, not_awaitable
 from trioeval.kernel.events import Noted, Observer
 from trioeval.kernel.jobs import Job, P
 from trioeval.kernel.lane import Lane
@@ -179,6 +180,9 @@ class CallContext:
     def exhaust(self, error: BudgetError) -> None:
         """Note that a call found the budget exhausted."""
 
+    def fail(self, error: Exception) -> None:
+        """End the run because of an error that does not belong to one job."""
+
 
 @attrs.define(eq=False, repr=False)
 class Calls(Generic[P]):
@@ -288,7 +292,8 @@ class Calls(Generic[P]):
             The result of `send`, without its `Metered`.
 
         Raises:
-            PlanError: The lane does not exist, or an amount is negative.
+            PlanError: The lane does not exist, or an amount is negative. Or `send` is not an async function:
+                this ends the run as well.
             TooLateError: The job is over, or its run's deadline has passed.
             LaneClosedError: The lane serves no more calls.
             BudgetError: The call needs more than the run's budget has left.
@@ -297,7 +302,7 @@ class Calls(Generic[P]):
         """
         context = self._context
         target = context.lanes.by_name.get(lane or "") or self._refuse_lane(lane)
-        call = self._request(target, tokens, money)
+        call = self._request(target, send, tokens, money)
         now = trio.current_time()
         if self._over or now >= context.deadline or (target.shared and self._stopped_first):
             await trio.lowlevel.checkpoint()  # mostly cancelled here; not in a shield
@@ -313,8 +318,10 @@ class Calls(Generic[P]):
                 raise
             self._begin(target, call, now)
             failure: Exception | None = None
+            sending: Any = NOTHING
             try:
-                result = await send(*args)
+                sending = send(*args)
+                result = await sending
                 call.used, call.is_reported = (tokens, money), True
                 if type(result) is Metered:
                     self._hear(target, call, result)
@@ -324,6 +331,7 @@ class Calls(Generic[P]):
                 failure = error
                 again_at = self._learn_failure(target, call, error)
                 if again_at is None:
+                    self._refuse_send(send, sending)
                     raise
             else:
                 return result
@@ -382,8 +390,26 @@ class Calls(Generic[P]):
         msg = f"job {self.job.index} calls lane {lane!r}, which is not one of {known}"
         raise PlanError(msg)
 
-    def _request(self, lane: Lane, tokens: int, money: float) -> Call:
-        """Create a call; raise if its amounts are invalid or can never be served."""
+    def _refuse_send(self, send: object, result: object = NOTHING) -> None:
+        """End the run if `send`, which has returned `result`, is not an async function: a fault of all jobs.
+
+        Raises:
+            PlanError: It is not.
+        """
+        error = not_awaitable("send", send, result)
+        try:
+            if error is None:
+                check_async_function("send", send, takes="*args")
+        except PlanError as found:
+            error = found
+        if error is not None:
+            self._context.fail(error)
+            raise error
+
+    def _request(self, lane: Lane, send: object, tokens: int, money: float) -> Call:
+        """Create a call; raise if its arguments are invalid or its amounts can never be served."""
+        if not callable(send):
+            self._refuse_send(send)
         context = self._context
         call = Call(self.job.index, context.observe, context.budget, tokens, money)
         if tokens or money:

@@ -7,13 +7,24 @@ inside the kernel and become objects only when they start.
 import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias
 
 import attrs
 
 from trioeval.errors import PlanError
 
-P = TypeVar("P")
+# The default makes bare names, like `Job`, valid annotations. At run time it would need Python 3.13.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    P = TypeVar("P", default=Any)
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
+
+J = TypeVar("J")
+
 Rank: TypeAlias = tuple[float, ...]
 """The rank of a job among those of its lane that may start: lower ranks first, `()` before all others."""
 
@@ -140,15 +151,14 @@ class Plan(Generic[P]):
     waiting for it. Must return at once; an exception counts as false. None leaves every job on its lane.
     """
 
-    @classmethod
+    @staticmethod  # with its own type variable: the one of a bare `Plan` is `Any`
     def of(
-        cls,
-        jobs: Iterable[Job[P]],
+        jobs: Iterable[Job[J]],
         *,
         serial_indices: Iterable[int] = (),
         serial: bool = False,
         edges: Mapping[int, Iterable[int | Edge]] | None = None,
-    ) -> "Plan[P]":
+    ) -> "Plan[J]":
         """Return a plan of existing jobs.
 
         Args:
@@ -166,7 +176,7 @@ class Plan(Generic[P]):
             index: tuple(on if isinstance(on, Edge) else Edge(on) for on in several)
             for index, several in (edges or {}).items()
         }
-        plan = cls(listed, frozenset(job.lane for job in listed), alone, serial, depends)
+        plan = Plan(listed, frozenset(job.lane for job in listed), alone, serial, depends)
         for index in range(len(listed)):
             plan.job(index)
         plan.check_serial_indices()

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from trioeval.errors import PlanError
+from trioeval.kernel.arguments import described
 from trioeval.kernel.lane import Lane
 from trioeval.kernel.lane_spec import LaneSpec, LaneStatistics, Rng
 from trioeval.kernel.reservations import Permits
@@ -110,7 +111,8 @@ class Lanes(Mapping[str, Lane]):
         permits: The source of permits for the calls of a lane, by lane name; other lanes need none.
 
     Raises:
-        PlanError: Two lanes have the same name, permits name an unknown lane, or the cap is out of range.
+        PlanError: Two lanes have the same name, permits name an unknown lane, the cap is out of range, or
+            `specs` are something else.
 
     Example:
         >>> lanes = Lanes([LaneSpec("fast", max_concurrency=8), LaneSpec("slow", rpm=60)])
@@ -134,21 +136,21 @@ class Lanes(Mapping[str, Lane]):
         """The same lanes as a plain dict, for look-ups at every call."""
         self._rng = spread_evenly() if rng is None else rng
         permits = {} if permits is None else permits
-        for spec in specs:
-            self.add(spec, permits.get(spec.name))
+        for spec in _checked_specs(specs):
+            self.add(spec, permits=permits.get(spec.name))
         if unknown := sorted(set(permits) - set(self.by_name)):
             msg = f"permits are given for unknown lanes {unknown}; the lanes are {sorted(self.by_name)}"
             raise PlanError(msg)
 
-    def add(self, spec: LaneSpec, permits: Permits | None = None) -> Lane:
-        """Make a lane, and return it; also while runs use other lanes.
+    def add(self, spec: LaneSpec, *, permits: Permits | None = None) -> Lane:
+        """Add a lane, also while runs use the others, and return it.
 
         Args:
             spec: Its configuration.
             permits: The source of permits for its calls; None if they need none.
 
         Raises:
-            PlanError: There is a lane with this name.
+            PlanError: A lane has this name already.
         """
         if spec.name in self.by_name:
             msg = f"two lanes are named {spec.name!r}"
@@ -171,3 +173,31 @@ class Lanes(Mapping[str, Lane]):
     def statistics(self) -> dict[str, LaneStatistics]:
         """Return a snapshot of every lane, by name. Not a checkpoint."""
         return {name: lane.statistics() for name, lane in self.by_name.items()}
+
+
+def check_lanes(lanes: object) -> None:
+    """Raise if `lanes` are not the lanes of a run.
+
+    Raises:
+        PlanError: With what was given.
+    """
+    if not isinstance(lanes, Lanes):
+        msg = f"lanes must be Lanes, got {described(lanes)}: write Lanes([LaneSpec(...), ...])"
+        raise PlanError(msg)
+
+
+def _checked_specs(specs: object) -> Iterator[LaneSpec]:
+    """Yield the configurations of lanes; raise if that is not what was given."""
+    if isinstance(specs, LaneSpec):
+        msg = (
+            f"Lanes takes a list of LaneSpec, got one: write Lanes([LaneSpec({specs.name!r}, ...)])"
+        )
+        raise PlanError(msg)
+    if isinstance(specs, Mapping) or not isinstance(specs, Iterable):
+        msg = f"Lanes takes a list of LaneSpec, got {described(specs)}"
+        raise PlanError(msg)
+    for position, spec in enumerate(specs):
+        if not isinstance(spec, LaneSpec):
+            msg = f"Lanes takes a list of LaneSpec, got {described(spec)} at position {position}"
+            raise PlanError(msg)
+        yield spec

@@ -1,4 +1,3 @@
-# Separate from `kernel.run_state`: it orders outcomes, whatever they mean.
 """The record of outcomes, emitted in index order.
 
 `record` is synchronous and cannot fail, so nothing can come between a result and its record: no deadline, no
@@ -18,6 +17,7 @@ from typing import Generic
 
 import trio
 
+from trioeval.kernel.arguments import not_awaitable
 from trioeval.kernel.outcomes import NotRun, Outcome, StopReason, V
 
 _YIELD_EVERY = 256
@@ -92,7 +92,12 @@ class Ledger(Generic[V]):
         """
 
         async def pass_on(outcome: Outcome[V]) -> None:
-            await emit(outcome)
+            emitting = emit(outcome)
+            if not hasattr(emitting, "__await__"):
+                wrong = not_awaitable("emit", emit, emitting)
+                if wrong is not None:
+                    raise wrong
+            await emitting
             self._count(type(outcome))
             passed()
             if self.emitted % _YIELD_EVERY == 0:

@@ -4,11 +4,18 @@ Instants are seconds on the Trio clock of the run.
 """
 
 import enum
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import attrs
 
-V = TypeVar("V")
+if TYPE_CHECKING:  # bare names, like `Outcome`, are valid annotations; see `jobs.P`
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
 
 
 class StopReason(enum.Enum):

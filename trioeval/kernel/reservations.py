@@ -8,7 +8,7 @@ Laws: BUDGET, LEASE.
 
 import math
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
 
@@ -16,7 +16,14 @@ from trioeval.errors import UsageError
 from trioeval.kernel.events import Observer, Shortage
 from trioeval.rates import Budget, Follower, Hold, RateHint, Reservation, Throttle
 
-R = TypeVar("R")
+if TYPE_CHECKING:  # a bare `Metered` is a valid annotation; see `jobs.P`
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 
 @attrs.frozen

@@ -15,10 +15,16 @@ import attrs
 import trio
 
 from trioeval.errors import PlanError
+from trioeval.kernel.arguments import (
+    check_async_function,
+    check_deadline,
+    check_plain_function,
+    described,
+)
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import Observer, guarded
 from trioeval.kernel.jobs import Job, P, Plan
-from trioeval.kernel.lanes import Lanes
+from trioeval.kernel.lanes import Lanes, check_lanes
 from trioeval.kernel.outcomes import (
     Blocked,
     Done,
@@ -108,7 +114,8 @@ async def run_plan(
         The number of jobs for each kind of outcome.
 
     Raises:
-        PlanError: The plan does not fit the lanes or itself.
+        PlanError: The plan does not fit the lanes or itself; or an argument is of the wrong kind, such as a
+            `perform` that is not an async function.
         Exception: Any that `emit` or `settled` raised; it ends the run.
 
     Example:
@@ -129,11 +136,17 @@ async def run_plan(
         >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
         [0, 2, 4]
     """
+    _check_kinds(plan, lanes)
     _check_lanes(plan, lanes)
+    check_async_function("perform", perform, takes="job, calls")
+    check_async_function("emit", emit, takes="outcome")
+    if never_ran is not None:
+        check_async_function("never_ran", never_ran, takes="indices, outcome")
+    check_plain_function("settled", settled, takes="outcome")
+    check_plain_function("observe", observe, takes="event")
     _check_numbers(max_live_jobs, salvage_rounds, reorder_window)
     check_plan(plan, in_window=reorder_window is not None)
-    if math.isnan(deadline):
-        raise PlanError("deadline must be an instant on the Trio clock, got nan")
+    check_deadline(deadline)
     if not 0 <= flush_grace < math.inf:
         msg = f"flush_grace must be at least 0 seconds and finite, got {flush_grace!r}"
         raise PlanError(msg)
@@ -194,7 +207,7 @@ async def collect(
     To keep finished outcomes when cancelled, call `run_plan` with your own `emit`.
 
     Raises:
-        PlanError: The plan does not fit the lanes or itself.
+        PlanError: As for `run_plan`.
     """
     outcomes: list[Outcome[V]] = []
 
@@ -227,6 +240,14 @@ def _check_numbers(
         if value is not None and (type(value) is not int or value < least):
             msg = f"{name} must be a whole number of at least {least}, got {value!r}"
             raise PlanError(msg)
+
+
+def _check_kinds(plan: object, lanes: object) -> None:
+    """Raise if something else was given, such as the jobs themselves."""
+    if not isinstance(plan, Plan):
+        msg = f"plan must be a Plan, got {described(plan)}: write Plan.of(jobs)"
+        raise PlanError(msg)
+    check_lanes(lanes)
 
 
 def _check_lanes(plan: Plan[P], lanes: Lanes) -> None:

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trioeval.errors import BudgetError, PlanError
+from trioeval.kernel.arguments import not_awaitable
 from trioeval.kernel.backlog import Backlog
 from trioeval.kernel.calls import Call, CallContext, Calls, worth_salvaging
 from trioeval.kernel.events import Admitted, Finished, Salvaged, Waiting, WaitReason
@@ -26,7 +27,6 @@ from trioeval.kernel.outcomes import Blocked, Done, Failed, NotRun, Outcome, Sto
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 _MOST_WAITING = 4096
-"""Outcomes that wait for the consumer, beyond which no job starts: they are in memory."""
 
 
 class JobSource(Generic[P]):
@@ -82,6 +82,8 @@ class RunState(CallContext, Generic[P, V]):
     """The distance by which a job may run ahead of the first unemitted outcome; may be infinite."""
     settled: Callable[[Outcome[V]], None] | None = None
     """Called with each outcome as soon as it exists."""
+    most_waiting: int = attrs.field(default=_MOST_WAITING, kw_only=True)
+    """Outcomes that wait for the consumer, beyond which no job starts: they are in memory."""
     ledger: Ledger[V] = attrs.field(init=False)
     backlog: Backlog[P] = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(init=False)
@@ -125,7 +127,7 @@ class RunState(CallContext, Generic[P, V]):
     @property
     def is_behind(self) -> bool:
         """True if no job may start because the consumer must take outcomes first."""
-        if self.ledger.waiting < _MOST_WAITING:
+        if self.ledger.waiting < self.most_waiting:
             return False
         self._held_back = True
         return True
@@ -134,7 +136,7 @@ class RunState(CallContext, Generic[P, V]):
         """Notify every source if the next job may start because the consumer has taken an outcome."""
         if self.window != math.inf:
             self.notify()
-        elif self._held_back and self.ledger.waiting <= _MOST_WAITING // 2:
+        elif self._held_back and self.ledger.waiting <= self.most_waiting // 2:
             self._held_back = False
             self.notify()
 
@@ -247,6 +249,12 @@ class RunState(CallContext, Generic[P, V]):
         if self.failure is None:
             self.failure = error
         self.scope.cancel(f"the run failed: {error}")
+
+    def check_body(self, body: object) -> None:
+        """End the run if what `perform` has returned cannot be awaited: a fault of all jobs."""
+        error = not_awaitable("perform", self.perform, body)
+        if error is not None:
+            self.fail(error)
 
     def exhaust(self, error: BudgetError) -> None:
         """Admit no more jobs, unless the call is too large for any budget of this size."""

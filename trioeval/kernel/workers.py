@@ -32,12 +32,13 @@ Laws: TOTAL, HONEST, LIMIT, DRAIN, SERIAL.
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Generic
+from typing import Any, Generic
 
 import attrs
 import trio
 
 from trioeval.errors import LaneClosedError, PlanError
+from trioeval.kernel.arguments import NOTHING
 from trioeval.kernel.calls import Calls
 from trioeval.kernel.events import WaitReason
 from trioeval.kernel.jobs import Job, P
@@ -74,13 +75,16 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
                         return
                     calls = running.start(job, timer, now, source.rested)
                     outcome: Done[V] | Failed
+                    body: Any = NOTHING
                     try:
-                        value = await running.perform(job, calls)
+                        body = running.perform(job, calls)
+                        value = await body
                         now = trio.current_time()
                         outcome = Done(*calls.course(now), value)
                     except Exception as error:  # noqa: BLE001 - whatever a body raises is its job's outcome
                         now = trio.current_time()
                         outcome = Failed(*calls.course(now), error)
+                        running.check_body(body)
                     except BaseExceptionGroup as group:
                         raise cancellation_of(group) from None
                     running.finish(calls, outcome)

@@ -393,7 +393,7 @@ class Session:
         for spec in merge_lane_specs([prepared.lane_specs]):
             keys = prepared.lane_limits.get(spec.name, ())
             if spec.name not in self.lanes:
-                self.lanes.add(spec, permits.get(spec.name))
+                self.lanes.add(spec, permits=permits.get(spec.name))
                 self._own_specs[spec.name], self._limit_keys[spec.name] = spec, keys
             elif keys != self._limit_keys.get(spec.name, ()):
                 raise UsageError(

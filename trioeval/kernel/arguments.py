@@ -1,0 +1,104 @@
+"""Checks of arguments, for callers without a type checker: refused once, in words, before anything starts."""
+
+import inspect
+import math
+from typing import Any, Final
+
+import trio
+
+from trioeval.errors import PlanError
+
+_LONGEST = 60
+"""Characters of a value in a message."""
+_LONG_AGO = 3600.0
+"""Seconds. Trio's clock starts at more than this: a deadline so long ago was meant as a duration."""
+NOTHING: Final = object()
+"""The result of a function that has returned nothing, not even None: it raised."""
+
+
+def described(value: object) -> str:
+    """Return a value for a message, with its type.
+
+    Example:
+        >>> described([1, 2]), described(sorted), described(LaneSpec)
+        ('the list [1, 2]', 'the function sorted', 'the class LaneSpec')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}"
+    kind, shown = type(value).__name__, repr(value)
+    if len(shown) <= _LONGEST:
+        return f"the {kind} {shown}"
+    return f"an {kind}" if kind[0] in "AEIOUaeiou" else f"a {kind}"
+
+
+def check_async_function(name: str, function: Any, *, takes: str) -> None:
+    """Raise if `function` cannot be an async function.
+
+    Whether a plain function returns an awaitable is known only after its first call: see `not_awaitable`.
+
+    Args:
+        name: The name of the argument.
+        function: Its value.
+        takes: The arguments with which it will be called, for the message.
+
+    Raises:
+        PlanError: It is a coroutine, a generator function, or cannot be called. A coroutine is closed.
+    """
+    right = f"{name} must be an async function that takes ({takes})"
+    if inspect.iscoroutine(function):
+        called = function.__name__
+        function.close()  # or Python warns that it was never awaited
+        raise PlanError(f"{right}, got a coroutine: pass {called} instead of {called}(...)")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise PlanError(f"{right}, got the generator function {function.__name__}")
+    if not callable(function):
+        raise PlanError(f"{right}, got {described(function)}")
+
+
+def check_plain_function(name: str, function: Any, *, takes: str) -> None:
+    """Raise if `function` is not None and cannot be called synchronously.
+
+    Raises:
+        PlanError: It is an async function, whose result would not be awaited, or cannot be called.
+    """
+    if function is None:
+        return
+    right = f"{name} must be a plain function that takes ({takes})"
+    if inspect.iscoroutinefunction(function):
+        raise PlanError(f"{right}, got the async function {function.__name__}")
+    if not callable(function):
+        raise PlanError(f"{right}, got {described(function)}")
+
+
+def not_awaitable(name: str, function: Any, result: object) -> PlanError | None:
+    """Return the error of a function whose result cannot be awaited; None if it can.
+
+    Args:
+        name: The name of the argument.
+        function: Its value.
+        result: What it has returned, or `NOTHING`.
+    """
+    if result is NOTHING or inspect.isawaitable(result):
+        return None
+    got = described(function)
+    return PlanError(
+        f"{name} must be an async function, got {got}, which returned {described(result)}"
+    )
+
+
+def check_deadline(deadline: float) -> None:
+    """Raise if `deadline` is not an instant on the Trio clock.
+
+    Raises:
+        PlanError: It is not a number, or obviously a duration.
+    """
+    right = "deadline must be an instant on the Trio clock"
+    if math.isnan(deadline):
+        raise PlanError(f"{right}, got nan")
+    if 0 <= deadline < trio.current_time() - _LONG_AGO:
+        hint = f"for {deadline:g} seconds from now write trio.current_time() + {deadline:g}"
+        raise PlanError(f"{right}, got {deadline!r}, which passed long ago; {hint}")

@@ -1,0 +1,598 @@
+"""A function called for items on their lanes, where items and lanes may arrive while it runs.
+
+`run_plan` knows all its jobs before it starts, and is a closed call. A crawler finds its work, and its hosts,
+on the way. So this is a run over a plan that grows: `add` gives an item the next index, makes its lane if
+there is none, and queues it there. Everything else is the run of a plan: the workers of `workers`, the calls
+and retries of `calls`, the queue of each lane. So the same laws hold.
+
+**Results** are taken by the loop of the caller, inside of the block whose nursery owns the workers: nothing
+is suspended inside of a nursery. A job's outcome is recorded synchronously, so a deadline loses none.
+
+**The end.** The loop ends when the items are exhausted and every item has had its turn in the loop. What the
+body of the loop adds, it adds before it asks for the next result; what the function adds, it adds while its
+own item has no outcome. So in neither case can the end come too early.
+
+**Bounds.** Items are read only while fewer than `buffer` items are in the run: queued, running, or with a
+result that the loop has not taken. Added items are queued without a bound, since only their caller can wait.
+No item starts while `buffer` results wait for the loop; so at most that many wait, and one for each item
+that was running then.
+
+Laws: TOTAL, ORDER, WIDTH, PACE, EAGER, ISOLATION, SLOT, LIMIT, DEADLINE, LEAK.
+"""
+
+import inspect
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any, Generic, Self, TypeAlias, overload
+
+import attrs
+import trio
+
+from trioeval.errors import CallError, Fault, LaneClosedError, PlanError, TooLateError, leaves
+from trioeval.kernel.arguments import (
+    NOTHING,
+    check_async_function,
+    check_deadline,
+    check_plain_function,
+    described,
+    not_awaitable,
+)
+from trioeval.kernel.calls import Calls, call_error
+from trioeval.kernel.events import Observer, guarded
+from trioeval.kernel.jobs import Job, P, Plan
+from trioeval.kernel.lane_spec import LaneSpec
+from trioeval.kernel.lanes import Lanes, check_lanes
+from trioeval.kernel.ledger import Ledger
+from trioeval.kernel.outcomes import Done, Failed, NotRun, Outcome, StopReason, TimedOut, V
+from trioeval.kernel.run_state import RunState
+from trioeval.kernel.workers import LaneWorkers
+
+Items: TypeAlias = Iterable[P] | AsyncIterable[P]
+Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+
+_CONNECTION_ERRORS: Errors = (OSError, trio.BrokenResourceError)
+"""As Trio raises them."""
+
+_READ_AT_ONCE = 16
+"""Items that are read, while there is room, between two checkpoints."""
+
+
+@attrs.frozen
+class MappedItem(Generic[P, V]):
+    """An item with its outcome."""
+
+    item: P
+    lane: str
+    """The name of its lane."""
+    outcome: Outcome[V]
+    """`Done`, `Failed` or `TimedOut`; at and after the deadline also `Interrupted` or `NotRun`, and on a
+    closed lane `NotRun`."""
+
+    @property
+    def index(self) -> int:
+        """Its position, from 0, in the order in which the items were read and added."""
+        return self.outcome.index
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception that the function raised; None if it returned.
+
+        For an item that was cut off or never started, it is a `trio.TooSlowError` because of the timeout or
+        the deadline, or a `LaneClosedError`.
+        """
+        outcome = self.outcome
+        if isinstance(outcome, Done):
+            return None
+        if isinstance(outcome, Failed):
+            return outcome.error
+        if isinstance(outcome, TimedOut):
+            return trio.TooSlowError(f"item {outcome.index} took more than {outcome.timeout:g} s")
+        if isinstance(outcome, NotRun) and outcome.cut is StopReason.LANE:
+            return LaneClosedError(self.lane, outcome.reason or "")
+        return trio.TooSlowError(f"item {outcome.index} was not over at the deadline")
+
+    def unwrap(self) -> V:
+        """Return what the function returned for the item.
+
+        Raises:
+            Exception: `error`, if there is one.
+        """
+        if not isinstance(self.outcome, Done):
+            raise self.error or RuntimeError
+        return self.outcome.value
+
+
+class _TransientError(CallError):
+    """An attempt that failed with one of the errors that are worth a retry.
+
+    Args:
+        error: The error of the attempt.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(Fault.TRANSIENT, f"{type(error).__name__}: {error}")
+
+
+class _Arrivals(Ledger[V]):
+    """The outcomes of a run whose jobs are not all known, for a consumer that takes them one by one."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        super().__init__(-1)  # never complete
+        self._is_ordered = ordered
+
+    def record(self, outcome: Outcome[V]) -> None:
+        """Record the one outcome of a job. Synchronous; never waits."""
+        if self._is_ordered:
+            super().record(outcome)
+            return
+        self.recorded += 1
+        self._ordered.append(outcome)
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake the consumer: something may have changed for it."""
+        self._news.set()
+
+    async def wait(self) -> None:
+        """Wait for the next change. A checkpoint."""
+        self._news = trio.Event()
+        await self._news.wait()
+
+    def take(self) -> Outcome[V]:
+        """Remove and return the next outcome."""
+        self.emitted += 1
+        return self._ordered.popleft()
+
+
+class _JoinedJobs(Sequence[Job[P]]):
+    """The jobs in the run, by index: from the arrival of an item until its outcome is taken."""
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, Job[P]] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_index)
+
+    @overload
+    def __getitem__(self, index: int) -> Job[P]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job[P]]: ...
+    def __getitem__(self, index: int | slice) -> Job[P] | Sequence[Job[P]]:
+        if isinstance(index, slice):
+            raise TypeError("jobs that join a run are looked up one by one")
+        return self.by_index[index]
+
+
+@attrs.define(eq=False, repr=False)
+class _OpenRun(RunState[P, V]):
+    """A run whose jobs join it while it runs."""
+
+    joined: _JoinedJobs[P] = attrs.field(kw_only=True)
+    """The jobs of its plan."""
+    items: Items[P] = attrs.field(kw_only=True)
+    lane_of: Callable[[P], str] = attrs.field(kw_only=True)
+    spec_of: Callable[[str], LaneSpec] = attrs.field(kw_only=True)
+    timeout: float = attrs.field(kw_only=True)
+    ordered: bool = attrs.field(kw_only=True)
+    arrivals: _Arrivals[V] = attrs.field(init=False)
+    """The ledger, as it is."""
+    reading: bool = attrs.field(default=True, init=False)
+    """True if more items may follow."""
+    read_error: Exception | None = attrs.field(default=None, init=False)
+    """The error that ended the items."""
+    closed: bool = attrs.field(default=False, init=False)
+    """True if no job starts any more."""
+    left: bool = attrs.field(default=False, init=False)
+    """True if the block was left."""
+    _arrived: int = attrs.field(default=0, init=False)
+    _workers: dict[str, LaneWorkers[P, V]] = attrs.field(factory=dict, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _room: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.ledger = self.arrivals = _Arrivals(ordered=self.ordered)
+
+    @property
+    def over(self) -> bool:
+        """False: a job may join at any time."""
+        return False
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:  # noqa: ASYNC114 - `_open` starts it
+        """Run the jobs until the deadline, a failure, or the end of the block cuts them off."""
+        try:
+            with self.scope:
+                async with trio.open_nursery() as self._nursery:
+                    self._nursery.start_soon(self.timeouts.keep)
+                    self._nursery.start_soon(self._read)
+                    task_status.started()
+                    try:
+                        await trio.sleep_forever()
+                    finally:  # while the jobs that are cut off end, no more join
+                        self.closed = True
+        finally:
+            self._settle_rest()
+
+    def add(self, item: P) -> int:
+        """Let an item join the run; return its index."""
+        name = self.lane_of(item)
+        if type(name) is not str or not name:
+            msg = (
+                f"lane must return the name of a lane, got {described(name)} for {described(item)}"
+            )
+            raise PlanError(msg)
+        workers = self._workers.get(name)
+        if workers is None and not self.closed:
+            workers = self._serve(name)
+        index = self._arrived
+        self._arrived += 1
+        self.joined.by_index[index] = Job(index, name, item, self.timeout)
+        if workers is None or self.closed:
+            self.settle(NotRun(index, self.cut(trio.current_time(), started=False)))
+        else:
+            self.backlog.add(index, name)
+            workers.notify()
+        return index
+
+    def take(self) -> MappedItem[P, V]:
+        """Remove and return the next result, and let others start."""
+        outcome = self.arrivals.take()
+        job = self.joined.by_index.pop(outcome.index)
+        self.on_emitted()
+        self._room.set()
+        return MappedItem(job.payload, job.lane or "", outcome)
+
+    def notify(self) -> None:
+        """Notify the lanes with queued jobs, of possibly many, that one may start."""
+        for workers in self._workers.values():
+            if self.backlog.first(workers.name) is not None:
+                workers.notify()
+
+    def check_end(self) -> None:
+        """Raise if no result will follow.
+
+        Raises:
+            StopAsyncIteration: Every item had its turn.
+            Exception: The items ended with it.
+        """
+        if self.reading or self.joined:
+            return
+        error, self.read_error = self.read_error, None
+        raise StopAsyncIteration if error is None else error
+
+    def _serve(self, name: str) -> LaneWorkers[P, V]:
+        """Start the workers of a lane, which is made if there is none."""
+        lane = self.lanes.by_name.get(name)
+        if lane is None:
+            lane = self.lanes.add(self.spec_of(name))
+        workers = self._workers[name] = LaneWorkers(self, lane)
+        self._nursery.start_soon(workers.serve, name=workers.title)
+        return workers
+
+    async def _read(self) -> None:
+        """Add the items, as long as there is room for them."""
+        items = self.items
+        try:
+            if isinstance(items, AsyncGenerator):
+                async with aclosing(items):
+                    await self._read_async(items)
+            elif isinstance(items, AsyncIterable):
+                await self._read_async(items)
+            else:
+                for item in items:
+                    self.add(item)
+                    await self._wait_room()
+        except Exception as error:  # noqa: BLE001 - raised in the loop, after the results of earlier items
+            self.read_error = error
+        finally:
+            self.reading = False
+            self.arrivals.notify()
+
+    async def _read_async(self, items: AsyncIterable[P]) -> None:
+        async for item in items:
+            self.add(item)
+            await self._wait_room()
+
+    async def _wait_room(self) -> None:
+        """Wait until one more item may be read. A checkpoint now and then."""
+        if self._arrived % _READ_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        while len(self.joined) >= self.most_waiting:
+            self._room = trio.Event()
+            await self._room.wait()
+
+    def _settle_rest(self) -> None:
+        """Settle the jobs that are not started, and wake the consumer."""
+        left: list[int] = []
+        for name in self._workers:
+            while (job := self.backlog.pop(name)) is not None:
+                left.append(job.index)
+        cut = self.cut(trio.current_time(), started=False)
+        for index in sorted(left):
+            self.settle(NotRun(index, cut))
+        self.arrivals.notify()
+
+
+class MappedItems(Generic[P, V]):
+    """The results of `map_on_lanes`, to iterate over; obtained from it only.
+
+    One task at a time iterates; any may add items.
+    """
+
+    def __init__(self, run: _OpenRun[P, V]) -> None:
+        self._run = run
+        self._is_iterating = False
+
+    @property
+    def lanes(self) -> Lanes:
+        """The lanes, including those made so far."""
+        return self._run.lanes
+
+    def __repr__(self) -> str:
+        ready, inside = self._run.arrivals.waiting, len(self._run.joined)
+        return f"<MappedItems: {inside - ready} queued or running, {ready} ready>"
+
+    def add(self, item: P) -> int:
+        """Add an item; the loop will yield its result. Not a checkpoint.
+
+        After the deadline the item is not started, and yielded all the same.
+
+        Returns:
+            Its index.
+
+        Raises:
+            PlanError: It is on a lane that does not exist and cannot be made.
+            TooLateError: The block was left.
+            Exception: Any that `lane` or `spec` raised.
+        """
+        self._check_open()
+        return self._run.add(item)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MappedItem[P, V]:
+        """Return the next result. A checkpoint.
+
+        Raises:
+            PlanError: `fn` is not an async function.
+            TooLateError: The block was left.
+            trio.BusyResourceError: Another task is iterating.
+            Exception: Any with which `items` ended, after the results of all items.
+        """
+        run = self._run
+        self._check_open()
+        if self._is_iterating:
+            raise trio.BusyResourceError("another task is iterating over these results")
+        self._is_iterating = True
+        try:
+            await trio.lowlevel.checkpoint()
+            while run.failure is None and not run.arrivals.waiting:
+                run.check_end()
+                await run.arrivals.wait()
+        finally:
+            self._is_iterating = False
+        if run.failure is not None:
+            raise run.failure
+        return run.take()
+
+    def _check_open(self) -> None:
+        if self._run.left:
+            raise TooLateError("the block of map_on_lanes was left")
+
+
+def map_on_lanes(
+    fn: Callable[[P], Awaitable[V]],
+    items: Items[P] | None = None,
+    *,
+    lane: str | Callable[[P], str] | None = None,
+    spec: LaneSpec | Callable[[str], LaneSpec] | None = None,
+    lanes: Lanes | None = None,
+    retry_on: Errors = _CONNECTION_ERRORS,
+    timeout: float = math.inf,
+    deadline: float = math.inf,
+    ordered: bool = False,
+    buffer: int = 1000,
+    observe: Observer | None = None,
+) -> AbstractAsyncContextManager[MappedItems[P, V]]:
+    """Open a block in which `fn(item)` is called for every item, in a slot of the item's lane.
+
+    The block's value is iterated for the results, one `MappedItem` for each item, and takes more items with
+    `add`. The loop ends when every item has had its turn. Leaving the block, also by `break` or an exception,
+    cancels what still runs; no task is left after it. Exceptions of the block are not wrapped in a group.
+
+    An exception of `fn` is its item's outcome, `Failed`, and does not end the block: `unwrap` raises it.
+
+    Args:
+        fn: An async function of one item, which holds a slot while it runs. It may raise a `CallError` to
+            describe a failure to the lane, such as a refusal with its `retry_after`.
+        items: An iterable or async iterable, read while there is room; see `buffer`. None is an empty one. An
+            exception that it raises is raised in the loop, after the results of the items before it.
+        lane: The name of the lane of all items, or a function that returns the name of an item's lane. None
+            takes the name of `spec`, or the only lane of `lanes`.
+        spec: The configuration, apart from its name, of lanes that do not exist: they are made when their
+            first item arrives. Or a function that returns the configuration for a name. None makes none.
+        lanes: The lanes, which other runs may use at the same time; None starts without any.
+        retry_on: Exceptions after which the lane calls `fn` again, as often and as late as its configuration
+            allows; also in a group of nothing else. The last one is the outcome.
+        timeout: Seconds of working time for each item, > 0, over all its attempts; waits do not count.
+        deadline: Instant on the Trio clock at which everything that runs is cut off, and from which nothing
+            starts. The loop still yields every item.
+        ordered: Whether results come in the order of their indices; otherwise as soon as they exist.
+        buffer: Bound, ≥ 1, of the results that wait for the loop: no item starts while so many wait. No item
+            is read from `items` while so many are queued, running or waiting. Added items are queued without
+            a bound.
+        observe: Called with every event as it happens; see `events`.
+
+    Raises:
+        PlanError: An argument cannot be used; in the loop, `fn` is not an async function.
+
+    Example:
+        >>> async def length(word):
+        ...     await trio.sleep(len(word))
+        ...     return len(word)
+        >>> async def main():
+        ...     spec = LaneSpec("words", max_concurrency=2)
+        ...     async with map_on_lanes(length, ["three", "a"], spec=spec) as results:
+        ...         async for result in results:
+        ...             print(result.item, result.unwrap())
+        ...             if result.item == "three":
+        ...                 results.add("four")
+        >>> trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        a 1
+        three 5
+        four 4
+    """
+    check_async_function("fn", fn, takes="item")
+    check_plain_function("observe", observe, takes="event")
+    check_deadline(deadline)
+    if items is None:
+        items = ()
+    _check_items(items)
+    if not timeout > 0:
+        raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
+    if type(buffer) is not int or buffer < 1:
+        raise PlanError(f"buffer must be a whole number of at least 1, got {buffer!r}")
+    if lanes is None:
+        lanes = Lanes([])
+    check_lanes(lanes)
+    spec_of = _spec_maker(spec, lanes)
+    joined: _JoinedJobs[P] = _JoinedJobs()
+    body = _ItemBody(fn, _checked_errors(retry_on))
+    run = _OpenRun(
+        lanes,
+        deadline,
+        trio.Event(),
+        Plan(joined, lanes),
+        body.perform,
+        window=buffer if ordered else math.inf,
+        observe=guarded(observe),
+        most_waiting=buffer,
+        joined=joined,
+        items=items,
+        lane_of=_lane_chooser(lane, spec, lanes),
+        spec_of=spec_of,
+        timeout=timeout,
+        ordered=ordered,
+    )
+    body.fail = run.fail
+    return _open(run)
+
+
+@asynccontextmanager
+async def _open(run: _OpenRun[P, V]) -> AsyncGenerator[MappedItems[P, V]]:
+    failure: Exception | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run.run)
+            try:
+                yield MappedItems(run)
+            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+                failure = error
+            nursery.cancel_scope.cancel("the block was left")
+    finally:
+        run.left = True
+    if failure is None:
+        failure = run.failure
+    if failure is not None:
+        raise failure
+
+
+@attrs.define(eq=False)
+class _ItemBody(Generic[P, V]):
+    """The body of an item's job."""
+
+    fn: Callable[[P], Awaitable[V]]
+    retry_on: tuple[type[Exception], ...]
+    fail: Callable[[Exception], None] = attrs.field(init=False)
+    """Ends the run."""
+
+    async def perform(self, job: Job[P], calls: Calls[P]) -> V:
+        """Call the function on the item's lane, until it succeeds or the lane gives up.
+
+        Raises:
+            Exception: The last that the function raised.
+        """
+        try:
+            return await calls(job.lane, self._send, job.payload)
+        except _TransientError as failure:
+            error = failure.error
+        raise error  # not above, where it would get another cause
+
+    async def _send(self, item: P) -> V:
+        calling: Any = NOTHING
+        try:
+            calling = self.fn(item)
+            result: V = await calling
+        except Exception as error:
+            wrong = not_awaitable("fn", self.fn, calling)
+            if wrong is not None:
+                self.fail(wrong)
+                raise wrong from None
+            if call_error(error) is None and self._is_transient(error):
+                raise _TransientError(error) from error
+            raise
+        return result
+
+    def _is_transient(self, error: Exception) -> bool:
+        return all(isinstance(leaf, self.retry_on) for leaf in leaves(error))
+
+
+def _check_items(items: object) -> None:
+    if inspect.iscoroutine(items):
+        items.close()  # or Python warns that it was never awaited
+        raise PlanError(f"items must be an iterable, got a coroutine: await {items.__name__}(...)")
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable | AsyncIterable):
+        raise PlanError(f"items must be an iterable of items, got {described(items)}")
+
+
+def _checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
+    classes = tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise PlanError(f"retry_on must name classes of exceptions, got {described(one)}")
+    return classes
+
+
+def _lane_chooser(
+    lane: str | Callable[[P], str] | None,
+    spec: LaneSpec | Callable[[str], LaneSpec] | None,
+    lanes: Lanes,
+) -> Callable[[P], str]:
+    """Return the function from an item to the name of its lane."""
+    if lane is None:
+        lane = spec.name if isinstance(spec, LaneSpec) else None
+        if lane is None and len(lanes) == 1:
+            (lane,) = lanes
+        if lane is None:
+            raise PlanError("lane must be the name of a lane, or a function from an item to a name")
+    if isinstance(lane, str):
+        name = lane
+        return lambda _item: name
+    check_plain_function("lane", lane, takes="item")
+    return lane
+
+
+def _spec_maker(
+    spec: LaneSpec | Callable[[str], LaneSpec] | None, lanes: Lanes
+) -> Callable[[str], LaneSpec]:
+    """Return the function from a name to the configuration of a new lane."""
+    if spec is None:
+
+        def refuse(name: str) -> LaneSpec:
+            known = f"lane {name!r} is not one of {sorted(lanes)}"
+            raise PlanError(f"{known}; pass spec to make lanes on first use")
+
+        return refuse
+    if not isinstance(spec, LaneSpec):
+        check_plain_function("spec", spec, takes="name")
+
+    def make(name: str) -> LaneSpec:
+        made: object = spec if isinstance(spec, LaneSpec) else spec(name)
+        if not isinstance(made, LaneSpec):
+            raise PlanError(f"spec must return a LaneSpec, got {described(made)} for lane {name!r}")
+        return attrs.evolve(made, name=name)
+
+    return make
