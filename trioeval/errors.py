@@ -482,6 +482,8 @@ class ProviderError(CallError):
         fault: Fault | None = None,
         retries: int | None = None,
         body_excerpt: str | None = None,
+        usage: Usage | None = None,
+        money: float | None = None,
     ) -> "ProviderError":
         """Return the same failure as a new exception, with some changes.
 
@@ -491,6 +493,8 @@ class ProviderError(CallError):
             fault: Another fault.
             retries: Another number of retries.
             body_excerpt: Another beginning of the body.
+            usage: Another usage.
+            money: Another cost, in US dollars.
         """
         if fault is None:
             fault = self.fault if kind is None else FAULT_BY_KIND[kind]
@@ -502,10 +506,23 @@ class ProviderError(CallError):
             body_excerpt=self.body_excerpt if body_excerpt is None else body_excerpt,
             fault=fault,
             retries=self.retries if retries is None else retries,
-            usage=self.usage,
-            money=self.money,
+            usage=self.usage if usage is None else usage,
+            money=self.money if money is None else money,
             hint=self.hint,
         )
+
+    @property
+    def is_billed(self) -> bool:
+        """True if the provider reported tokens or a cost for the failed call.
+
+        Example:
+            >>> (
+            ...     ProviderError("server", "no").is_billed,
+            ...     ProviderError("server", "no", tokens=3).is_billed,
+            ... )
+            (False, True)
+        """
+        return self.money is not None or self.usage != Usage()
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -358,7 +358,7 @@ def test_a_recording_is_read_back_unchanged(
         assert read.reply() == answer
     else:
         assert read.error is not None
-        again = read.error.revived()
+        again = read.error.revived(read.usage)
         assert (again.kind, again.message) == (answer.kind, answer.message)
-        for name in ("status", "retry_after", "fault", "retries", "tokens", "money"):
+        for name in ("status", "retry_after", "fault", "retries", "tokens", "usage", "money"):
             assert getattr(again, name) == getattr(answer, name)

@@ -46,12 +46,16 @@ class RecordedError:
     retries: int | None = None
     """Number of useful retries, ≥ 0; None is the default of the kind."""
     tokens: int | None = None
-    """Tokens used by the failed call, ≥ 0; None if unknown."""
+    """Tokens used by the failed call, ≥ 0; None if unknown, or reported by the usage of the recording."""
     money: float | None = None
     """US dollars spent by the failed call, ≥ 0; None if unknown."""
 
-    def revived(self) -> ProviderError:
-        """Return the failure as an error that can be raised."""
+    def revived(self, usage: Usage) -> ProviderError:
+        """Return the failure as an error that can be raised.
+
+        Args:
+            usage: The usage of the failed call, as far as it is known.
+        """
         return ProviderError(
             self.kind,
             self.message,
@@ -60,6 +64,7 @@ class RecordedError:
             fault=self.fault,
             retries=self.retries,
             tokens=self.tokens,
+            usage=None if usage == Usage() else usage,
             money=self.money,
         )
 

@@ -216,7 +216,7 @@ class ReplayProvider:
             message = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("malformed_reply", f"{place}: {message}", fault=Fault.REFUSED)
         if take.error is not None:
-            raise take.error.revived()
+            raise take.error.revived(take.usage)
         if "output" in take.left_out:
             place = f"{settings.file}:{take.line}"
             reason = take.left_out["output"]

@@ -135,6 +135,10 @@ class ConverseAdapter(Adapter):
             guardrails=Guardrails(flagged=True, reason=reason) if is_filtered else None,
         )
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return _usage(data)
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether the message has no block."""
         return not field(data, "output", "message", "content")

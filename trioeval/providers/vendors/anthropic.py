@@ -203,6 +203,23 @@ class MessagesAdapter(Adapter):
             guardrails=refusal,
         )
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return _usage(data.get("usage"))
+
+    def account(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the message as far as the events report its usage.
+
+        The first event counts the output of the first moment, which is not that of the whole.
+        """
+        so_far = _StreamedMessage()
+        for data in parts:
+            begun = field(data, "message", "usage")
+            so_far.end(
+                {"usage": begun | {"output_tokens": None}} if isinstance(begun, dict) else data
+            )
+        return so_far.fields
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether every block is empty."""
         return not any(map(_says_something, objects(data, "content")))

@@ -249,6 +249,10 @@ class GoogleAdapter(Adapter):
             return None, [Problem(".config.apiVersion", fault)]
         return read_endpoint(attrs.evolve(service, path=f"/{version}"), model, rest, environ)
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return read_usage(data)
+
     @property
     def url(self) -> str:
         """The URL of the model's method."""
