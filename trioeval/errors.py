@@ -442,6 +442,7 @@ class ProviderError(CallError):
         usage: The same, in more detail.
         money: Cost of the failed call in US dollars; None if unknown.
         hint: The server's limits that the failure reported, a `trioeval.rates.RateHint`; None if none.
+        finish_reason: The reason why an unusable reply ended, as in `Reply.finish_reason`; None if unknown.
     """
 
     def __init__(
@@ -458,6 +459,7 @@ class ProviderError(CallError):
         usage: Usage | None = None,
         money: float | None = None,
         hint: Any = None,
+        finish_reason: str | None = None,
     ) -> None:
         super().__init__(
             FAULT_BY_KIND[kind] if fault is None else fault,
@@ -473,6 +475,7 @@ class ProviderError(CallError):
         self.message = message
         self.status = status
         self.body_excerpt = body_excerpt
+        self.finish_reason = finish_reason
 
     def restated(
         self,
@@ -509,6 +512,7 @@ class ProviderError(CallError):
             usage=self.usage if usage is None else usage,
             money=self.money if money is None else money,
             hint=self.hint,
+            finish_reason=self.finish_reason,
         )
 
     @property

@@ -237,6 +237,7 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
         "body_excerpt": error.body_excerpt,
         "usage": _usage_facts(error.usage),
         "money": error.money,
+        "finish_reason": error.finish_reason,
     }
     return {name: value for name, value in facts.items() if value is not None}
 

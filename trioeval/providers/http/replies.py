@@ -225,6 +225,7 @@ def empty(
         usage=answer.usage,
         money=answer.cost,
         hint=answer.hint,
+        finish_reason=answer.finish_reason,
     )
 
 

@@ -72,7 +72,8 @@ def to_recording(
     if isinstance(answer, ProviderError):
         is_simple = answer.usage == Usage(total=answer.tokens)
         usage = Usage() if is_simple else answer.usage
-        return attrs.evolve(call, error=_of_error(answer), usage=usage)
+        reason = answer.finish_reason
+        return attrs.evolve(call, error=_of_error(answer), usage=usage, finish_reason=reason)
     fault = json_fault(answer.output)
     left_out = {} if fault is None else {"output": fault}
     values = _of_reply(answer)

@@ -50,24 +50,6 @@ class RecordedError:
     money: float | None = None
     """US dollars spent by the failed call, ≥ 0; None if unknown."""
 
-    def revived(self, usage: Usage) -> ProviderError:
-        """Return the failure as an error that can be raised.
-
-        Args:
-            usage: The usage of the failed call, as far as it is known.
-        """
-        return ProviderError(
-            self.kind,
-            self.message,
-            status=self.status,
-            retry_after=self.retry_after,
-            fault=self.fault,
-            retries=self.retries,
-            tokens=self.tokens,
-            usage=None if usage == Usage() else usage,
-            money=self.money,
-        )
-
 
 @attrs.frozen(kw_only=True)
 class Recording:
@@ -108,8 +90,26 @@ class Recording:
     def unlimited_values(self) -> Sequence[Any]:
         """All parts of the reply whose size nothing else limits."""
         if self.error is not None:
-            return (self.error.message,)
+            return self.error.message, self.finish_reason
         return self.output, self.model, self.finish_reason, self.log_probs
+
+    def failure(self) -> ProviderError | None:
+        """Return the recorded failure as an error that can be raised; None if there is an output."""
+        error = self.error
+        if error is None:
+            return None
+        return ProviderError(
+            error.kind,
+            error.message,
+            status=error.status,
+            retry_after=error.retry_after,
+            fault=error.fault,
+            retries=error.retries,
+            tokens=error.tokens,
+            usage=None if self.usage == Usage() else self.usage,
+            money=error.money,
+            finish_reason=self.finish_reason,
+        )
 
     def reply(self) -> Reply:
         """Return the recorded reply."""
