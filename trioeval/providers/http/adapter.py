@@ -31,9 +31,9 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.http.failures import failure_text
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
+    attempt_timeout,
     empty,
     failure,
     is_success,
@@ -41,6 +41,7 @@ from trioeval.providers.http.replies import (
     read_failure,
     read_metadata,
     read_object,
+    text,
 )
 from trioeval.providers.http.streams import EventReader, ServerEvent, read_events
 from trioeval.providers.http.wire import (
@@ -364,9 +365,20 @@ class Adapter(ABC):
             advice = f"check {endpoint.url_source}" if kind == "malformed_reply" else ""
         return failure(kind, fault, reply, endpoint.secrets, model=endpoint.model, advice=advice)
 
-    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
-        """Return the cost in US dollars; None if no price is known."""
+    @property
+    def requested_tier(self) -> str | None:
+        """The service tier that requests ask for; None leaves it to the service."""
+        return text(self.body, "service_tier") or text(self.body, "serviceTier")
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the service tier that served a reply, if it says so."""
+        return text(data, "service_tier")
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
+        """Return the cost in US dollars, by the price of the tier of the reply; None if none is known."""
         price = self.endpoint.price
+        if price is not None:
+            price = price.of_tier(self.served_tier(data) or self.requested_tier)
         return None if price is None else price.cost(usage)
 
     def has_output(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
@@ -406,11 +418,11 @@ class Adapter(ABC):
             raise self.failure("malformed_reply", message, reply, advice="") from None
 
 
-def _number(text: str) -> float | None:
+def _number(written: str) -> float | None:
     """Return the number in a text, as an int if it is a whole number; None if it is not a number."""
     for kind in (int, float):
         try:
-            return kind(text)
+            return kind(written)
         except ValueError:
             continue
     return None
@@ -453,9 +465,10 @@ class AdapterSettings(ProviderSettings):
         """The limits in the body that is sent with an empty prompt."""
         endpoint = self.adapter.endpoint
         exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
-        known = Metering(
-            count=exact or count_bytes, price=endpoint.price, is_paid=endpoint.costs_money
-        )
+        price = endpoint.price
+        if price is not None:
+            price = price.dearest(self.adapter.requested_tier)
+        known = Metering(count=exact or count_bytes, price=price, is_paid=endpoint.costs_money)
         try:
             empty_one = self.adapter.build(Request(prompt=""))
         except ProviderError:  # impossible without a prompt: then only the prompt is counted
@@ -576,15 +589,3 @@ async def exchange(
     with trio.move_on_after(timeout):
         return await client.send(request, on_part=on_part)
     raise attempt_timeout(request_source(request.method, request.url), timeout)
-
-
-def attempt_timeout(source: str, timeout: float) -> ProviderError:
-    """Return the error for a call without a complete reply in time.
-
-    Args:
-        source: Method and URL, from `request_source`.
-        timeout: Seconds.
-    """
-    title = f"no complete reply within {timeout:g} seconds from"
-    advice = "raise timeoutMs, or check that the server is not overloaded"
-    return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))

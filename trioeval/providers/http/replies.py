@@ -14,7 +14,14 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
-from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal, reply_text
+from trioeval.providers.http.failures import (
+    classify,
+    clip,
+    excerpt,
+    failure_text,
+    find_refusal,
+    reply_text,
+)
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.streams import load_event, read_events
 from trioeval.providers.http.wire import HttpReply
@@ -227,6 +234,18 @@ def empty(
         hint=answer.hint,
         finish_reason=answer.finish_reason,
     )
+
+
+def attempt_timeout(source: str, timeout: float) -> ProviderError:
+    """Return the error for a call without a complete reply in time.
+
+    Args:
+        source: Method and URL, from `request_source`.
+        timeout: Seconds.
+    """
+    title = f"no complete reply within {timeout:g} seconds from"
+    advice = "raise timeoutMs, or check that the server is not overloaded"
+    return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))
 
 
 # A model's reasoning in a reply, and the output without it.

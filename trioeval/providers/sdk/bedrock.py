@@ -139,6 +139,15 @@ class ConverseAdapter(Adapter):
         """Return the token counts."""
         return _usage(data)
 
+    @property
+    def requested_tier(self) -> str | None:
+        """The type of the service tier."""
+        return text(self.body, "serviceTier", "type")
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the type of the service tier."""
+        return text(data, "serviceTier", "type")
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether the message has no block."""
         return not field(data, "output", "message", "content")

@@ -207,6 +207,16 @@ class MessagesAdapter(Adapter):
         """Return the token counts."""
         return _usage(data.get("usage"))
 
+    @property
+    def requested_tier(self) -> str | None:
+        """None: the tier decides about capacity, and the price is that of the reply's tier."""
+        return None
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the tier in the usage; the fast mode of a model has a price of its own, which is unknown."""
+        usage = data.get("usage")
+        return "fast mode" if text(usage, "speed") == "fast" else text(usage, "service_tier")
+
     def account(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the message as far as the events report its usage.
 

@@ -253,6 +253,10 @@ class GoogleAdapter(Adapter):
         """Return the token counts."""
         return read_usage(data)
 
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the tier in the usage."""
+        return text(data, "usageMetadata", "serviceTier")
+
     @property
     def url(self) -> str:
         """The URL of the model's method."""
