@@ -35,8 +35,12 @@ KINDS: tuple[Kind, ...] = (
 )
 
 SERVICES = ("chat", "responses", "anthropic", "gemini")
-PRICE = {"input": 1_000_000, "output": 2_000_000}
-"""1 US dollar for a token of a prompt, 2 for one of a completion."""
+PRICE = {
+    "input": 1_000_000,
+    "output": 2_000_000,
+    "tiers": {"flex": {"input": 500_000, "output": 1_000_000}},
+}
+"""1 US dollar for a token of a prompt, 2 for one of a completion; half of that in the tier `flex`."""
 
 
 @attrs.frozen
@@ -185,6 +189,8 @@ class BillingServer:
     """The replies of each service to each prompt, in order; the last one is repeated."""
     charged: list[Usage] = attrs.field(factory=list)
     """The usage of every reply that was sent."""
+    is_flex: bool = False
+    """True if all replies report that they were served in the tier `flex`."""
     _left: dict[tuple[str, str], list[Charge]] = attrs.field(factory=dict)
     _lock: Lock = attrs.field(factory=Lock)
 
@@ -196,7 +202,8 @@ class BillingServer:
     @property
     def cost(self) -> float:
         """The US dollars that was charged, by `PRICE`."""
-        return (self.total.prompt or 0) + 2 * (self.total.completion or 0)
+        dollars = (self.total.prompt or 0) + 2 * (self.total.completion or 0)
+        return dollars / 2 if self.is_flex else dollars
 
     def begin(self, rows: Sequence[Sequence[Charge]]) -> None:
         """Forget what was charged, and send these replies to the prompts `<row 0>`, `<row 1>` and so on."""
@@ -216,16 +223,20 @@ class BillingServer:
             {"id": "google:gemini-m", "config": {"apiBaseUrl": url, **common}, **lane},
         ]
 
-    def reply(self, path: str, body: bytes) -> tuple[int, bytes]:
+    def reply(self, path: str, request: bytes) -> tuple[int, bytes]:
         """Return the status and the body of the next reply, and charge it."""
         service = next(name for name, mark in _MARKS.items() if mark in path)
         with self._lock:
-            name = next(prompt for prompt in self.script if f"<{prompt}>".encode() in body)
+            name = next(prompt for prompt in self.script if f"<{prompt}>".encode() in request)
             left = self._left.setdefault((service, name), [*self.script[name]])
             charge = left.pop(0) if len(left) > 1 else left[0]
             if charge.usage is not None:
                 self.charged.append(charge.usage)
-        return charge.status, json.dumps(BODIES[service](charge)).encode()
+        body = BODIES[service](charge)
+        place = body.get(_TIERS[service][0], {}) if _TIERS[service][0] else body
+        if self.is_flex:
+            place[_TIERS[service][1]] = "flex"
+        return charge.status, json.dumps(body).encode()
 
 
 _MARKS = {
@@ -234,6 +245,15 @@ _MARKS = {
     "anthropic": "/messages",
     "gemini": ":generateContent",
 }
+
+
+_TIERS = {
+    "chat": ("", "service_tier"),
+    "responses": ("", "service_tier"),
+    "anthropic": ("usage", "service_tier"),
+    "gemini": ("usageMetadata", "serviceTier"),
+}
+"""The object that reports the tier, and its member."""
 
 
 def _handler_of(server: BillingServer) -> type[BaseHTTPRequestHandler]:

@@ -91,11 +91,13 @@ def check(server: BillingServer, folder: Path, document: Mapping[str, Any]) -> N
     assert cost_of([one["cost"] for one in lanes]) == cost
 
 
-def test_every_kind_of_reply_of_every_service_is_counted(tmp_path: Path) -> None:
-    """Alone, and before a reply that can be used."""
+@pytest.mark.parametrize("is_flex", [False, True], ids=["standard", "flex"])
+def test_every_kind_of_reply_of_every_service_is_counted(tmp_path: Path, is_flex: bool) -> None:  # noqa: FBT001
+    """Alone, and before a reply that can be used; each at the price of the tier that it reports."""
     amounts = (Charge(kind, 2**n, 3**n) for n, kind in enumerate(KINDS))
     charges = [row for one in amounts for row in ([one], [one, Charge("ok", 7, 11)])]
     with billing_server() as server:
+        server.is_flex = is_flex
         check(server, tmp_path, run(tmp_path, rows_with(server, charges)))
         assert len(server.charged) > 4 * len(charges)
 

@@ -581,9 +581,10 @@ def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str
             f"a budget is set, but the replies of {spec.id} have no token limit",
             "set a limit in its config, for example max_completion_tokens or maxOutputTokens",
         )
+    tier = "" if known.tier is None else f" in its service tier {quote(known.tier)}"
     if known.is_paid and known.price is None and is_unbounded:
         yield (
-            f"a budget in usd is set, but the price of {spec.id} is not known",
+            f"a budget in usd is set, but the price of {spec.id}{tier} is not known",
             "set its price in US dollars per million tokens: " + _PRICE_EXAMPLE,
         )
     if known.says_cost and is_unbounded:

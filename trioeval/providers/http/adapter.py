@@ -465,10 +465,13 @@ class AdapterSettings(ProviderSettings):
         """The limits in the body that is sent with an empty prompt."""
         endpoint = self.adapter.endpoint
         exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
-        price = endpoint.price
-        if price is not None:
-            price = price.dearest(self.adapter.requested_tier)
-        known = Metering(count=exact or count_bytes, price=price, is_paid=endpoint.costs_money)
+        price, tier = endpoint.price, self.adapter.requested_tier
+        known = Metering(
+            count=exact or count_bytes,
+            price=None if price is None else price.dearest(tier),
+            tier=tier,
+            is_paid=endpoint.costs_money,
+        )
         try:
             empty_one = self.adapter.build(Request(prompt=""))
         except ProviderError:  # impossible without a prompt: then only the prompt is counted
