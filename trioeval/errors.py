@@ -442,6 +442,7 @@ class ProviderError(CallError):
         usage: The same, in more detail.
         money: Cost of the failed call in US dollars; None if unknown.
         hint: The server's limits that the failure reported, a `trioeval.rates.RateHint`; None if none.
+        finish_reason: The reason why an unusable reply ended, as in `Reply.finish_reason`; None if unknown.
     """
 
     def __init__(
@@ -458,6 +459,7 @@ class ProviderError(CallError):
         usage: Usage | None = None,
         money: float | None = None,
         hint: Any = None,
+        finish_reason: str | None = None,
     ) -> None:
         super().__init__(
             FAULT_BY_KIND[kind] if fault is None else fault,
@@ -473,6 +475,7 @@ class ProviderError(CallError):
         self.message = message
         self.status = status
         self.body_excerpt = body_excerpt
+        self.finish_reason = finish_reason
 
     def restated(
         self,
@@ -482,6 +485,8 @@ class ProviderError(CallError):
         fault: Fault | None = None,
         retries: int | None = None,
         body_excerpt: str | None = None,
+        usage: Usage | None = None,
+        money: float | None = None,
     ) -> "ProviderError":
         """Return the same failure as a new exception, with some changes.
 
@@ -491,6 +496,8 @@ class ProviderError(CallError):
             fault: Another fault.
             retries: Another number of retries.
             body_excerpt: Another beginning of the body.
+            usage: Another usage.
+            money: Another cost, in US dollars.
         """
         if fault is None:
             fault = self.fault if kind is None else FAULT_BY_KIND[kind]
@@ -502,10 +509,24 @@ class ProviderError(CallError):
             body_excerpt=self.body_excerpt if body_excerpt is None else body_excerpt,
             fault=fault,
             retries=self.retries if retries is None else retries,
-            usage=self.usage,
-            money=self.money,
+            usage=self.usage if usage is None else usage,
+            money=self.money if money is None else money,
             hint=self.hint,
+            finish_reason=self.finish_reason,
         )
+
+    @property
+    def is_billed(self) -> bool:
+        """True if the provider reported tokens or a cost for the failed call.
+
+        Example:
+            >>> (
+            ...     ProviderError("server", "no").is_billed,
+            ...     ProviderError("server", "no", tokens=3).is_billed,
+            ... )
+            (False, True)
+        """
+        return self.money is not None or self.usage != Usage()
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

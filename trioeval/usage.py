@@ -36,6 +36,20 @@ class Usage:
         return self.prompt + self.completion
 
     @property
+    def reported(self) -> int | None:
+        """All tokens as far as they are reported: of a reply that broke off, perhaps only its prompt.
+
+        None if nothing is reported.
+
+        Example:
+            >>> Usage(prompt=2, completion=1).reported, Usage(prompt=2).reported, Usage().reported
+            (3, 2, None)
+        """
+        if self.total is not None or (self.prompt is None and self.completion is None):
+            return self.total
+        return (self.prompt or 0) + (self.completion or 0)
+
+    @property
     def is_zero(self) -> bool:
         """True if no number is reported, except zeros.
 
@@ -58,16 +72,19 @@ class Usage:
     def sum(cls, several: Iterable["Usage"]) -> "Usage":
         """Return the sum of several usages; numbers that none of them reports stay None.
 
+        The total is that of all reported tokens.
+
         Example:
             >>> both = Usage.sum([Usage(prompt=1), Usage(prompt=2, total=5)])
             >>> both.prompt, both.total, both.cached
-            (3, 5, None)
+            (3, 6, None)
         """
         listed = list(several)
         sums = {
             field.name: [value for one in listed if (value := getattr(one, field.name)) is not None]
             for field in attrs.fields(cls)
         }
+        sums["total"] = [value for one in listed if (value := one.reported) is not None]
         return cls(**{name: sum(values) for name, values in sums.items() if values})
 
 
@@ -82,7 +99,7 @@ def tokens_json(usage: Usage, requests: int) -> dict[str, Any]:
         "prompt": usage.prompt or 0,
         "completion": usage.completion or 0,
         "cached": usage.cached or 0,
-        "total": usage.total or 0,
+        "total": usage.reported or 0,
         "numRequests": requests,
         "completionDetails": {
             "reasoning": usage.reasoning or 0,

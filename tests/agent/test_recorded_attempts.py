@@ -72,7 +72,7 @@ def test_a_case_has_its_last_output_and_the_usage_of_all_attempts(
     assert reply.output == (ends[-1].output if ends else "")
     costs = [one.cost for one in ends if one.cost is not None]
     assert reply.cost == (sum(costs) if costs else None)
-    totals = [one.usage.total for one in ends if one.usage.total is not None]
+    totals = [one.usage.reported for one in ends if one.usage.reported is not None]
     assert reply.usage.total == (sum(totals) if totals else None)
     stored = json.loads(json.dumps(reply.metadata["agent"]))
     assert (stored["case"], stored["outcome"], stored["childrenEnded"]) == ("calc", "done", 2)

@@ -214,6 +214,25 @@ def test_a_budget_of_money_needs_prices() -> None:
     trioeval.prepare(trioeval.parse_suite(suite))
 
 
+@pytest.mark.parametrize(("tier", "is_known"), [("flex", True), ("scale", False)])
+def test_a_budget_of_money_needs_the_price_of_the_tier(tier: str, is_known: bool) -> None:  # noqa: FBT001
+    """A listed model may have tiers whose price is unknown; `maxCost` bounds them."""
+    config = {"apiKey": "sk-1234", "service_tier": tier, "max_completion_tokens": 100}
+    suite = {
+        "providers": [{"id": "openai:gpt-5", "config": config}],
+        "evaluateOptions": {"budget": {"usd": 1}},
+    }
+    if is_known:
+        trioeval.prepare(trioeval.parse_suite(suite))
+        return
+    with pytest.raises(
+        SuiteError, match='the price of openai:gpt-5 in its service tier "scale" is'
+    ):
+        trioeval.prepare(trioeval.parse_suite(suite))
+    suite["providers"] = [{"id": "openai:gpt-5", "config": {**config, "maxCost": 0.5}}]
+    trioeval.prepare(trioeval.parse_suite(suite))
+
+
 def own_suite(**config: Any) -> dict[str, Any]:
     """Fifty concurrent calls of a provider of the caller, with a budget of five dollars."""
     return {

@@ -338,7 +338,9 @@ ERRORS = st.builds(
     fault=st.none() | st.sampled_from(Fault),
     retries=st.none() | st.integers(0, 9),
     tokens=st.none() | st.integers(0, 9),
+    usage=st.none() | st.builds(Usage, prompt=st.integers(0, 9), reasoning=st.integers(0, 9)),
     money=st.none() | st.floats(0, 9),
+    finish_reason=st.none() | st.text(),
 )
 
 
@@ -357,8 +359,11 @@ def test_a_recording_is_read_back_unchanged(
         assert read == recording
         assert read.reply() == answer
     else:
-        assert read.error is not None
-        again = read.error.revived()
+        again = read.failure()
+        assert again is not None
         assert (again.kind, again.message) == (answer.kind, answer.message)
-        for name in ("status", "retry_after", "fault", "retries", "tokens", "money"):
+        for name in (
+            *("status", "retry_after", "fault", "retries", "tokens", "usage", "money"),
+            "finish_reason",
+        ):
             assert getattr(again, name) == getattr(answer, name)

@@ -20,7 +20,14 @@ SUITE = {"providers": [{"id": "mine", "lane": {"retryDelay": 0}}], "prompts": ["
 
 
 def empty(*, retries: int | None = None) -> ProviderError:
-    return ProviderError("empty_reply", "no text", usage=USED, money=0.25, retries=retries)
+    return ProviderError(
+        "empty_reply",
+        "no text",
+        usage=USED,
+        money=0.25,
+        retries=retries,
+        finish_reason="length",
+    )
 
 
 @attrs.define
@@ -57,6 +64,7 @@ def test_usage_of_a_refused_reply_is_in_every_report() -> None:
     results = results_of(SUITE, Says([empty(retries=0)]))
     cells = {column.name: column.get(results, RowRecord.of(record)) for column in PARQUET_COLUMNS}
     assert (cells["tokens"], cells["prompt_tokens"], cells["cost_usd"]) == (15, 10, 0.25)
+    assert cells["finish_reason"] == "length"
     usage = sample_of(RowRecord.of(record), "1", 1).whole["model_usage"]["mine"]
     assert (usage["total_tokens"], usage["total_cost"]) == (15, 0.25)
 
@@ -102,3 +110,4 @@ def test_the_span_of_a_failed_call_has_its_usage() -> None:
     assert attributes["gen_ai.usage.input_tokens"] == 10
     assert attributes["gen_ai.usage.output_tokens"] == 5
     assert attributes[names.COST] == 0.25
+    assert attributes[names.FINISH_REASONS] == ["length"]

@@ -195,7 +195,7 @@ def test_usage_of_judges_is_reported_by_assertion_and_by_row() -> None:
     row = row_of(ASKS, {"type": "contains", "value": "e"}, ASKS)
     record = row_json(row, "e")
     first, second, _ = record["gradingResult"]["componentResults"]
-    assert (first["tokensUsed"]["total"], first["tokensUsed"]["numRequests"]) == (0, 1)
+    assert (first["tokensUsed"]["total"], first["tokensUsed"]["numRequests"]) == (7, 1)
     assert (first["tokensUsed"]["prompt"], second["tokensUsed"]["prompt"]) == (3, 0)
     assert first["metadata"] == {"graders": ["judge"], "graderReplies": ["yes"]}
     assert record["gradingResult"]["tokensUsed"]["completion"] == 8

@@ -219,7 +219,7 @@ def attempts_json(ends: Sequence[AttemptEnd], first: int = 0) -> list[dict[str, 
             **({} if end.failure is None else {"failure": attrs.asdict(end.failure)}),
             **({} if end.exit_code is None else {"exitCode": end.exit_code}),
             "durationMs": end.duration_s * 1000,
-            **({} if end.usage.total is None else {"tokens": end.usage.total}),
+            **({} if (tokens := end.usage.reported) is None else {"tokens": tokens}),
             **({} if end.cost is None else {"cost": end.cost}),
             **dict(end.metadata),
         }

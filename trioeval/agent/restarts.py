@@ -228,7 +228,7 @@ def _used_up(policy: RestartPolicy, ends: Sequence[AttemptEnd]) -> GiveUp | None
         message = f"gave up: not done after {attempts_text(len(ends))} of {policy.max_attempts}"
         return GiveUp("max_attempts", message)
     if policy.max_tokens is not None:
-        tokens = sum(_tokens(end.usage) for end in ends)
+        tokens = sum(end.usage.reported or 0 for end in ends)
         if tokens >= policy.max_tokens:
             spent = f"{tokens} of {policy.max_tokens} tokens are used"
             return GiveUp("max_tokens", f"gave up after {attempts_text(len(ends))}: {spent}")
@@ -259,13 +259,6 @@ def _streak(ends: Sequence[AttemptEnd]) -> list[AttemptFailure]:
             break
         found.append(end.failure)
     return found[::-1]
-
-
-def _tokens(usage: Usage) -> int:
-    """Return the total tokens, as far as reported."""
-    if usage.total is not None:
-        return usage.total
-    return (usage.prompt or 0) + (usage.completion or 0)
 
 
 def attempts_text(attempts: int) -> str:

@@ -295,7 +295,8 @@ def unbounded_providers(
         money = None if known.most_cost is not None else _money_bound(budget, lane_limits, lane)
         if money is not None and known.is_paid and known.price is None:
             hint = f"set its price in US dollars per million tokens: {_PRICE_EXAMPLE}"
-            found.append((f"{money}, but the price of {id_} is not known", hint))
+            tier = "" if known.tier is None else f" in its service tier {quote(known.tier)}"
+            found.append((f"{money}, but the price of {id_}{tier} is not known", hint))
         if money is not None and known.says_cost:
             ways = f"own_provider(function, max_cost=0.05), or {_COST_EXAMPLE}"
             hint = "set the maximum cost of a call in US dollars, 0 if it is free: "

@@ -21,7 +21,6 @@ from trioeval.grading.algebra import components
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.suite.plain import plain_data
 from trioeval.suite.test_form import read_scoring
-from trioeval.usage import Usage
 
 # The spending so far: on judges, and on failed calls.
 
@@ -49,7 +48,7 @@ def spent_on_failure(error: ProviderError) -> JudgeUsage:
         >>> spent_on_failure(ProviderError("empty_reply", "no text", tokens=7)).usage.total
         7
     """
-    if error.usage == Usage() and error.money is None:
+    if not error.is_billed:
         return NOTHING_SPENT
     return JudgeUsage(usage=error.usage, cost=error.money, calls=1)
 

@@ -459,7 +459,7 @@ class Calls(Generic[P]):
         if error is None:
             call.used = call.tokens, call.money
             return None
-        call.used = error.used(call.tokens, call.money)
+        call.used, call.is_reported = error.used(call.tokens, call.money), error.tokens is not None
         again = call.again(error, trio.current_time(), lane, salvaging=self._made > 0)
         again_at = lane.failed(call, error)
         return again_at if again else None

@@ -206,19 +206,29 @@ def is_texts(value: Any) -> bool:
 _NEEDED = {"input", "output"}
 _OTHERS = {"cachedInput", "cacheWrite"}
 _LONG = {"upTo", "beyond"}
+_TIERS = "tiers"
 
 
 def is_price(value: Any) -> bool:
     """Return whether a value is an object with `input` and `output`, and optionally the other price keys.
 
     `upTo` and `beyond` must both be given: without `beyond` the cost of a longer prompt would be unknown.
+    `tiers` has prices without further tiers.
     """
+    if not isinstance(value, Mapping):
+        return False
+    tiers = value.get(_TIERS, {})
+    if not isinstance(tiers, Mapping) or not all(
+        is_text(name) and is_price(part) and _TIERS not in part for name, part in tiers.items()
+    ):
+        return False
+    price = {name: part for name, part in value.items() if name != _TIERS}
     return (
-        isinstance(value, Mapping)
-        and _NEEDED <= value.keys() <= _NEEDED | _OTHERS | _LONG
-        and len(value.keys() & _LONG) in (0, len(_LONG))
+        _NEEDED <= price.keys() <= _NEEDED | _OTHERS | _LONG
+        and len(price.keys() & _LONG) in (0, len(_LONG))
         and all(
-            is_price(part) if name == "beyond" else is_amount(part) for name, part in value.items()
+            is_price(part) and _TIERS not in part if name == "beyond" else is_amount(part)
+            for name, part in price.items()
         )
     )
 

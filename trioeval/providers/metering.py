@@ -96,7 +96,9 @@ class Metering:
     is_bounded: bool = False
     """True if `longest_reply` is a limit and not a guess."""
     price: Price | None = None
-    """None if no price is known."""
+    """The highest price of the tiers that may serve a call; None if it is not known."""
+    tier: str | None = None
+    """The requested service tier; None if none is requested."""
     says_cost: bool = False
     """True if replies report their cost, which then overrides the price."""
     most_cost: float | None = None

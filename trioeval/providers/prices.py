@@ -1,5 +1,7 @@
 """Costs of calls: a dated table of list prices, and the arithmetic.
 
+A service may offer a model in several tiers (`flex`, `priority`, `batch`), each with prices of its own.
+
 An unknown price stays unknown: the cost is then None, never 0.
 """
 
@@ -20,6 +22,24 @@ _DATE = re.compile(r"-(\d{4}-\d\d-\d\d|20\d{6})$")
 PER = 1_000_000
 """Number of tokens that a price is for."""
 
+STANDARD = frozenset(
+    {"", "auto", "default", "on_demand", "standard", "standard_only", "unspecified"}
+)
+"""The names of the standard tier. A reply that names `auto` leaves its tier open."""
+
+_ALIASES = {"fast": "priority"}
+
+
+def tier_name(tier: str | None) -> str:
+    """Return the name of a service tier as in price tables; that of the standard tier is empty.
+
+    Example:
+        >>> tier_name("SERVICE_TIER_FLEX"), tier_name("fast"), tier_name("default"), tier_name(None)
+        ('flex', 'priority', '', '')
+    """
+    name = (tier or "").strip().lower().removeprefix("service_tier_")
+    return "" if name in STANDARD else _ALIASES.get(name, name)
+
 
 @attrs.frozen(kw_only=True)
 class Price:
@@ -34,10 +54,64 @@ class Price:
     up_to: float = math.inf
     """Maximum prompt tokens for these prices."""
     beyond: "Price | None" = None
-    """Price of calls with longer prompts; set if `up_to` is finite."""
+    """Price of calls with longer prompts; None if `up_to` is infinite, or if that price is unknown."""
+    tiers: Mapping[str, "Price"] = attrs.field(factory=dict, hash=False)
+    """Prices of other service tiers, by `tier_name`."""
+    covers_tiers: bool = True
+    """True if the price is that of all other tiers as well; else theirs are unknown."""
+
+    def of_tier(self, tier: str | None) -> "Price | None":
+        """Return the price in a service tier; None if it is unknown.
+
+        Example:
+            >>> half = Price(input=1, output=4)
+            >>> price = Price(input=2, output=8, tiers={"flex": half}, covers_tiers=False)
+            >>> (
+            ...     price.of_tier("flex") == half,
+            ...     price.of_tier("default") == price,
+            ...     price.of_tier("scale"),
+            ... )
+            (True, True, None)
+        """
+        name = tier_name(tier)
+        if name in self.tiers:
+            return self.tiers[name]
+        return self if self.covers_tiers or not name else None
+
+    def times(self, factor: float, cached: float | None = None) -> "Price":
+        """Return a multiple of the price.
+
+        Args:
+            factor: ≥ 0.
+            cached: The factor of the price of cached tokens; None means `factor`.
+        """
+        of_cached = factor if cached is None else cached
+        return Price(
+            input=self.input * factor,
+            output=self.output * factor,
+            cached_input=None if self.cached_input is None else self.cached_input * of_cached,
+            cache_write=None if self.cache_write is None else self.cache_write * factor,
+            up_to=self.up_to,
+            beyond=None if self.beyond is None else self.beyond.times(factor, cached),
+        )
+
+    def dearest(self, tier: str | None) -> "Price | None":
+        """Return the highest price at which a request for a tier may be served; None if it is unknown.
+
+        A service may serve any request in its standard tier. One for `auto` may be served as `priority`, if
+        the project is configured so; without a tier the standard one is assumed.
+
+        Args:
+            tier: The requested tier.
+        """
+        name = tier_name(tier)
+        if (tier or "").strip().lower() == "auto" and "priority" in self.tiers:
+            name = "priority"
+        requested = self.of_tier(name)
+        return None if requested is None else max(self, requested, key=lambda one: one.most(1, 1))
 
     def cost(self, usage: Usage) -> float | None:
-        """Return the cost of a call in US dollars; None if its token counts are unknown.
+        """Return the cost of a call in US dollars; None if its token counts or their price are unknown.
 
         Example:
             >>> Price(input=2, output=8, cached_input=0.5).cost(
@@ -47,8 +121,8 @@ class Price:
         """
         if usage.prompt is None or usage.completion is None:
             return None
-        if self.beyond is not None and usage.prompt > self.up_to:
-            return self.beyond.cost(usage)
+        if usage.prompt > self.up_to:
+            return None if self.beyond is None else self.beyond.cost(usage)
         cached, written = usage.cached or 0, usage.cache_creation or 0
         plain = max(0, usage.prompt - cached - written)
         dollars = (
@@ -100,7 +174,28 @@ def read_price(value: Mapping[str, Any]) -> Price:
         cache_write=value.get("cacheWrite"),
         up_to=value.get("upTo", math.inf),
         beyond=read_price(value["beyond"]) if "beyond" in value else None,
+        tiers={tier_name(name): read_price(one) for name, one in value.get("tiers", {}).items()},
     )
+
+
+def _listed(value: Mapping[str, Any], tiers: Mapping[str, Mapping[str, Any]]) -> Price:
+    """Return the list price of a model.
+
+    Args:
+        value: The entry of the model. Prices of its own tiers may be multiples of the standard one.
+        tiers: The tiers of its service; one with a factor is the same multiple for all models.
+    """
+    standard = read_price({name: part for name, part in value.items() if name != "tiers"})
+    of_service = {
+        name: standard.times(tier["factor"], tier.get("cachedFactor"))
+        for name, tier in tiers.items()
+        if "factor" in tier
+    }
+    own = {
+        name: standard.times(one) if isinstance(one, int | float) else read_price(one)
+        for name, one in value.get("tiers", {}).items()
+    }
+    return attrs.evolve(standard, tiers={**of_service, **own}, covers_tiers=False)
 
 
 @functools.cache
@@ -110,7 +205,10 @@ def list_prices() -> PriceTable:
     return PriceTable(
         data["date"],
         {
-            family: {model: read_price(price) for model, price in models.items()}
+            family: {
+                model: _listed(price, data["tiers"].get(family, {}))
+                for model, price in models.items()
+            }
             for family, models in data["prices"].items()
         },
     )

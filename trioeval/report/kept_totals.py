@@ -19,8 +19,16 @@ from trioeval.report.usage import UsageSum
 from trioeval.run import Status
 
 _PLAIN = (
-    *("score", "passed_parts", "failed_parts", "latency_ms", "replies", "from_cache"),
-    *("cached_tokens", "cost", "grading_cost", "attempts", "named_scores", "named_weights"),
+    *("score", "passed_parts", "failed_parts", "latency_ms", "replies", "cut_off"),
+    *(
+        "from_cache",
+        "cached_tokens",
+        "cost",
+        "grading_cost",
+        "attempts",
+        "named_scores",
+        "named_weights",
+    ),
 )
 """Fields of a column that are JSON data."""
 

@@ -21,6 +21,9 @@ from trioeval.text_safety import escape_control_characters
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
 
+CUT_OFF = "length"
+"""The finish reason of a reply that was cut off at its token limit."""
+
 _ASKED = ("question", "answers", "correctAnswers")
 _SAID = ("agentAnswer", "parseError")
 """Members of a question's result that repeat the reply of the model."""
@@ -229,14 +232,28 @@ class RowRecord:
         return None if self.response is None else self.response.get("output")
 
     @property
+    def finish_reason(self) -> str | None:
+        """The reason why the reply ended, also of one without an output; None if unknown."""
+        found = self.own if self.response is None else self.response
+        reason: str | None = found.get("finishReason")
+        return reason
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the reply was cut off at its token limit."""
+        return self.finish_reason == CUT_OFF
+
+    @property
     def reply_facts(self) -> Iterator[str]:
         """Other facts about the reply, in a few words each."""
         if self.is_cached:
             yield "from the cache"
         if self.response is not None and self.response.get("isRefusal"):
             yield "a refusal"
-        if self.response is not None and self.response.get("finishReason") is not None:
-            yield f"ended by {self.response['finishReason']}"
+        if self.is_cut_off:
+            yield "cut off at its token limit"
+        if self.response is not None and self.finish_reason is not None:
+            yield f"ended by {self.finish_reason}"
 
     @property
     def ending(self) -> str:

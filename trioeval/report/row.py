@@ -255,6 +255,8 @@ def _own(row: Row) -> dict[str, Any]:
         found["firstTokenMs"] = first_token_ms
     if row.failure is not None:
         found["errorKind"] = row.failure.kind
+        if row.failure.finish_reason is not None:
+            found["finishReason"] = row.failure.finish_reason
         if (excerpt := row.body_excerpt) is not None:
             found["bodyExcerpt"] = excerpt
     if row.spent.cost is not None:

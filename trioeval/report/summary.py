@@ -166,6 +166,27 @@ def not_graded_line(totals: Sequence[Totals]) -> str | None:
     return NO_ASSERTIONS if not_graded and not sum(one.rated for one in totals) else None
 
 
+def cut_off_line(totals: Sequence[Totals]) -> str | None:
+    """Return the hint about replies that were cut off; None if none was.
+
+    Example:
+        >>> from trioeval.report.totals import ColumnTotals
+        >>> cut_off_line([Totals([ColumnTotals(cut_off=3)])])
+        '3 replies were cut off at their token limit (finish_reason: length): raise max_tokens'
+    """
+    cut_off = sum(one.cut_off for one in totals)
+    if not cut_off:
+        return None
+    were = "was cut off at its" if cut_off == 1 else "were cut off at their"
+    replies = counted(cut_off, "reply", "replies")
+    return f"{replies} {were} token limit (finish_reason: length): raise max_tokens"
+
+
+def hint_lines(totals: Sequence[Totals]) -> Iterator[str]:
+    """Yield what users should change in their suite."""
+    yield from filter(None, (not_graded_line(totals), cut_off_line(totals)))
+
+
 def _number(found: float) -> str:
     """Return a number with two or three significant digits, never with an exponent.
 

@@ -150,6 +150,8 @@ class Cell:
     status: Status
     text: str
     """The output, or the error: inert, and cut."""
+    is_cut_off: bool = False
+    """True if the reply was cut off at its token limit."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -190,7 +192,7 @@ class FirstRows:
             self.names[test_idx] = escape_control_characters(record.name, self.width)
         self.numbers.setdefault(test_idx, RowNumbers()).add(record.number)
         text = escape_control_characters(shallow(record.shown), self.width)
-        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text)
+        self.cells[test_idx, record.prompt_idx] = Cell(record.status, text, record.is_cut_off)
 
 
 STATUS_STYLES = {
@@ -259,6 +261,8 @@ class _RowsTable:
         if cell is None:
             return Text("–")
         verdict = Text(cell.status.label, style=STATUS_STYLES[cell.status])
+        if cell.is_cut_off:
+            verdict.append(" (cut off)", style="yellow")
         return verdict.append(f" {cell.text}", style="default")
 
 
@@ -323,6 +327,8 @@ def _figures(columns: Sequence[ColumnTotals]) -> Iterator[Figure]:
         yield Figure.of("not graded", [str(own.not_graded) for own in columns])
     if any(own.left for own in columns):
         yield Figure.of("not run", [str(own.left) for own in columns])
+    if any(own.cut_off for own in columns):
+        yield Figure.of("cut off", [str(own.cut_off) for own in columns])
     yield Figure.of("pass rate", [own.rate for own in columns])
     yield Figure.of("95 % CI", [_interval(own.intervals.pass_interval()) for own in columns])
     yield Figure.of("score", [_score(own, own.intervals.score_interval()) for own in columns])

@@ -180,6 +180,8 @@ class ColumnTotals:
     """Milliseconds of each measured call; replies from the cache are left out."""
     replies: int = 0
     """Rows with a reply."""
+    cut_off: int = 0
+    """Rows whose reply was cut off at its token limit, with an output or without."""
     from_cache: int = 0
     """Rows whose reply came from the cache."""
     cached_tokens: int = 0
@@ -267,6 +269,7 @@ class ColumnTotals:
         self.score += record.score
         self.latency_ms += record.latency_ms or 0
         self.replies += record.response is not None
+        self.cut_off += record.is_cut_off
         if record.is_from_cache:
             self.from_cache += 1
             self.cached_tokens += record.tokens
@@ -324,6 +327,7 @@ class ColumnTotals:
             "testErrorCount": self.statuses[Status.ERROR],
             **({"testNotRunCount": self.left} if self.left else {}),
             **({"testNotGradedCount": self.not_graded} if self.not_graded else {}),
+            **({"testCutOffCount": self.cut_off} if self.cut_off else {}),
             "assertPassCount": self.passed_parts,
             "assertFailCount": self.failed_parts,
             "totalLatencyMs": self.latency_ms,
@@ -432,6 +436,11 @@ class Totals:
     def not_graded(self) -> int:
         """Rows with a reply that nothing graded."""
         return sum(column.not_graded for column in self.columns)
+
+    @property
+    def cut_off(self) -> int:
+        """Rows whose reply was cut off at its token limit."""
+        return sum(column.cut_off for column in self.columns)
 
     @property
     def passed(self) -> int:

@@ -23,7 +23,7 @@ class UsageSum:
         >>> used.add(usage_json(Usage(total=3)))
         >>> used.add(usage_json(Usage(prompt=1)))
         >>> used["total"], used.json()["numRequests"]
-        (3, 2)
+        (4, 2)
     """
 
     judges: "UsageSum | None" = None

@@ -184,16 +184,19 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         elif value or name == "output" or (name == "raw" and value is not None):
             facts[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
-    tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
     rest = {
         **{name: getattr(reply, name) for name in _SIMPLE},
-        "usage": tokens or None,
+        "usage": _usage_facts(usage),
         "is_refusal": bool(reply.is_refusal) or None,
         "guardrails": None if rails is None else attrs.asdict(rails),
         "log_probs": None if probs is None else list(map(float, probs)),
         LEFT_OUT: left_out or None,
     }
     return facts | {name: value for name, value in rest.items() if value is not None}
+
+
+def _usage_facts(usage: Usage) -> dict[str, int] | None:
+    return {name: count for name in _USAGE if (count := getattr(usage, name)) is not None} or None
 
 
 def read_reply(data: Any) -> Reply:
@@ -232,8 +235,9 @@ def error_facts(error: ProviderError) -> dict[str, Any]:
         "status": error.status,
         "retry_after": error.retry_after,
         "body_excerpt": error.body_excerpt,
-        "tokens": error.tokens,
+        "usage": _usage_facts(error.usage),
         "money": error.money,
+        "finish_reason": error.finish_reason,
     }
     return {name: value for name, value in facts.items() if value is not None}
 

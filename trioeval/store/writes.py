@@ -137,10 +137,10 @@ def row_columns(row: Row) -> Line:
     reply, lost, judged = row.reply, row.lost, row.spent
     cost = None if reply is None else number(reply.cost)
     is_cached = reply is not None and row.cached
-    tokens = 0 if reply is None or (is_cached and not lost.calls) else count(reply.usage.total)
+    tokens = 0 if reply is None or (is_cached and not lost.calls) else count(reply.usage.reported)
     for spent in (lost, judged):
         if spent.calls:
-            tokens += count(spent.usage.total)
+            tokens += count(spent.usage.reported)
         if spent.cost is not None:
             cost = (cost or 0.0) + spent.cost
     return (
@@ -393,11 +393,11 @@ def _call_columns(place: RunPlace, call: CallRecord) -> Line:
     recalled = False
     if isinstance(answer, ProviderError):
         error, kind = plain(_encode(hide_in(error_facts(answer), keys))), answer.kind
-        tokens, cost = answer.tokens, answer.money
+        tokens, cost = answer.usage.reported, answer.money
     else:
         text, recalled = _reply_text(answer, keys)
         reply = stored_json(text)
-        tokens, cost = answer.usage.total, answer.cost
+        tokens, cost = answer.usage.reported, answer.cost
     return (
         call_key.row,
         call_key.role,

@@ -202,6 +202,7 @@ def answered(call: CallRecord) -> Mapping[str, Any]:
     if isinstance(reply, ProviderError):
         return {
             STATUS_CODE: reply.status,
+            FINISH_REASONS: None if reply.finish_reason is None else [reply.finish_reason],
             **_used(reply.usage, is_cached=False),
             COST: reply.money,
         }

@@ -34,13 +34,7 @@ from trioeval.report.records import RowRecord
 from trioeval.report.row_view import calls_view
 from trioeval.report.run_list import run_line
 from trioeval.report.stored import DatasetFacts, StoredRunFacts
-from trioeval.report.summary import (
-    RunUsage,
-    failures_view,
-    not_graded_line,
-    not_run_line,
-    usage_lines,
-)
+from trioeval.report.summary import RunUsage, failures_view, hint_lines, not_run_line, usage_lines
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import Totals, success_text
 from trioeval.session.agents import agents_folder
@@ -251,7 +245,7 @@ def show_run(
         took = RunUsage.of(facts.duration_ms / 1000, totals, reader.activity(facts), OWN_LANES)
         for line in usage_lines(took) if task is None else ():
             show(line)
-        for line in filter(None, (not_graded_line(totals), *not_run)):
+        for line in (*hint_lines(totals), *not_run):
             show(line)
     return Exit.OK
 

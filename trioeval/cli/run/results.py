@@ -83,7 +83,7 @@ def show_results(
     Returns:
         The error of writing to stdout; None if all rows were written.
     """
-    from trioeval.report.summary import RunUsage, not_graded_line, not_run_line, usage_lines
+    from trioeval.report.summary import RunUsage, hint_lines, not_run_line, usage_lines
 
     parts = [part for part in collector.parts if not part.makes_dataset]
     failure: OutputError | None = None
@@ -102,7 +102,7 @@ def show_results(
     for line in usage_lines(RunUsage.of(info.duration_ms / 1000, totals, info.activity, OWN_LANES)):
         say(line)
     left = (not_run_line(part.failures.not_run, part.head.task, resume) for part in parts)
-    for line in filter(None, (not_graded_line(totals), *left)):
+    for line in filter(None, (*hint_lines(totals), *left)):
         say(line)
     return failure
 

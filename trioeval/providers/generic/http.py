@@ -35,9 +35,9 @@ from trioeval.providers.generic.reply import (
 )
 from trioeval.providers.generic.request import CallVariables, load_files
 from trioeval.providers.generic.urls import encode, is_private, origin, url_fault, without_query
-from trioeval.providers.http.adapter import attempt_timeout
 from trioeval.providers.http.endpoint import is_secret_header
 from trioeval.providers.http.failures import reply_text
+from trioeval.providers.http.replies import attempt_timeout
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.providers.secrets import hide, longest_first

@@ -34,6 +34,7 @@ from trioeval.providers.secrets import hide_in, surely_keys
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.javascript import Script
 from trioeval.scripting.queries import program
+from trioeval.usage import Usage
 
 # The worker processes that run a provider's JavaScript.
 
@@ -349,19 +350,25 @@ class ReplyReading:
         keys = surely_keys(self.filled_in)
         value = hide_in(value, keys)
         if isinstance(value, Mapping) and ("output" in value or value.get("error")):
-            result = read_result(value, "call_api", name="the reply")
+            try:
+                result = read_result(value, "call_api", name="the reply")
+            except ProviderError as error:
+                money = self._cost(error.usage, error.money)
+                raise error.restated(error.message, money=money) from error
         else:
             result = Reply(output=value)
-        cost = result.cost
-        if cost is None and self.price is not None:
-            cost = self.price.cost(result.usage)
         return attrs.evolve(
             result,
-            cost=cost,
+            cost=self._cost(result.usage, result.cost),
             hint=read_hint(reply.headers, host=self.host),
             raw=None if answer.json is NOTHING else hide_in(answer.json, keys),
             metadata={**hide_in(read_metadata(reply, {}), self.filled_in), **result.metadata},
         )
+
+    def _cost(self, usage: Usage, reported: float | None) -> float | None:
+        if reported is not None or self.price is None:
+            return reported
+        return self.price.cost(usage)
 
     def classified(self, reply: HttpReply) -> ProviderError:
         """Return the error for a failed reply."""

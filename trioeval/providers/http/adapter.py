@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, TypeVarTuple
 
 import attrs
 import trio
@@ -31,18 +31,27 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
-from trioeval.providers.http.failures import failure_text
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
+    attempt_timeout,
     empty,
     failure,
     is_success,
+    read_accounts,
     read_failure,
     read_metadata,
     read_object,
+    text,
 )
 from trioeval.providers.http.streams import EventReader, ServerEvent, read_events
-from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
+from trioeval.providers.http.wire import (
+    EVENT_STREAM,
+    HttpClient,
+    HttpReply,
+    HttpRequest,
+    PreparedBody,
+    request_source,
+)
 from trioeval.providers.metering import (
     GUESSED_REPLY,
     Metering,
@@ -52,31 +61,8 @@ from trioeval.providers.metering import (
 )
 from trioeval.usage import Usage
 
-
-@attrs.frozen
-class PreparedBody:
-    """The constant fields of a JSON object, serialised once.
-
-    Example:
-        >>> PreparedBody.of({"model": "m"}).complete({"messages": []})
-        b'{"model":"m","messages":[]}'
-    """
-
-    _fixed: bytes
-    """The text between the braces."""
-
-    @classmethod
-    def of(cls, fixed: Mapping[str, Any]) -> "PreparedBody":
-        """Serialise the constant fields, which must be JSON."""
-        return cls(_write(fixed))
-
-    def complete(self, fields: Mapping[str, Any]) -> bytes:
-        """Return the object with more fields at the end; their names must be new."""
-        return b"{" + b",".join(filter(None, (self._fixed, _write(fields)))) + b"}"
-
-
-def _write(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()[1:-1]
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 _SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
@@ -278,8 +264,45 @@ class Adapter(ABC):
         A prompt that the service refuses is a reply too (`is_refusal`).
 
         Raises:
-            ProviderError: The reply is a failure, violates the service's format, or is empty.
+            ProviderError: The reply is a failure, violates the service's format, or is empty; with the usage
+                and the cost, if the reply reports its usage nevertheless.
         """
+        try:
+            answer = self._parse(reply)
+        except ProviderError as error:
+            failure = error
+        else:
+            if not answer.is_refusal or answer.usage != Usage():
+                return answer
+            usage, cost = self._bill(reply)
+            return attrs.evolve(answer, usage=usage, cost=cost)
+        # Outside of the handler, so that the failure without usage is not the context of the other one.
+        raise self.billed(failure, reply)
+
+    def billed(self, error: ProviderError, reply: HttpReply) -> ProviderError:
+        """Return a failure with the usage and the cost that its reply reports, if any.
+
+        Args:
+            error: The failure.
+            reply: The reply, or the part of a stream that has arrived.
+        """
+        usage, cost = (Usage(), None) if error.is_billed else self._bill(reply)
+        return error if usage == Usage() else error.restated(error.message, usage=usage, money=cost)
+
+    def _bill(self, reply: HttpReply) -> tuple[Usage, float | None]:
+        data = self.account(read_accounts(reply))
+        usage = self.usage(data)
+        return usage, self.cost(usage, data)
+
+    def usage(self, data: Mapping[str, Any]) -> Usage:  # noqa: ARG002 - for subclasses
+        """Return the token counts in a body, whether it is that of a success or not."""
+        return Usage()
+
+    def account(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return a body with the usage in the events of a stream; counts are totals: the last ones apply."""
+        return {name: value for part in parts for name, value in part.items() if value is not None}
+
+    def _parse(self, reply: HttpReply) -> Reply:
         if not is_success(reply):
             return self.fail(reply, {})
         reply = self._joined(reply)
@@ -342,9 +365,20 @@ class Adapter(ABC):
             advice = f"check {endpoint.url_source}" if kind == "malformed_reply" else ""
         return failure(kind, fault, reply, endpoint.secrets, model=endpoint.model, advice=advice)
 
-    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - for subclasses
-        """Return the cost in US dollars; None if no price is known."""
+    @property
+    def requested_tier(self) -> str | None:
+        """The service tier that requests ask for; None leaves it to the service."""
+        return text(self.body, "service_tier") or text(self.body, "serviceTier")
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the service tier that served a reply, if it says so."""
+        return text(data, "service_tier")
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
+        """Return the cost in US dollars, by the price of the tier of the reply; None if none is known."""
         price = self.endpoint.price
+        if price is not None:
+            price = price.of_tier(self.served_tier(data) or self.requested_tier)
         return None if price is None else price.cost(usage)
 
     def has_output(self, event: ServerEvent, /) -> bool:  # noqa: ARG002 - for subclasses
@@ -371,8 +405,7 @@ class Adapter(ABC):
 
         Serialised once more, so that halves of surrogate pairs from two events become one character.
         """
-        kind = reply.headers.get("content-type", "")
-        if not kind.lower().startswith("text/event-stream"):
+        if not reply.is_stream:
             return reply
         data = self.join(read_events(reply.body))
         if data is None:
@@ -385,11 +418,11 @@ class Adapter(ABC):
             raise self.failure("malformed_reply", message, reply, advice="") from None
 
 
-def _number(text: str) -> float | None:
+def _number(written: str) -> float | None:
     """Return the number in a text, as an int if it is a whole number; None if it is not a number."""
     for kind in (int, float):
         try:
-            return kind(text)
+            return kind(written)
         except ValueError:
             continue
     return None
@@ -432,8 +465,12 @@ class AdapterSettings(ProviderSettings):
         """The limits in the body that is sent with an empty prompt."""
         endpoint = self.adapter.endpoint
         exact = find_counter(endpoint.model) if endpoint.service.openai_models else None
+        price, tier = endpoint.price, self.adapter.requested_tier
         known = Metering(
-            count=exact or count_bytes, price=endpoint.price, is_paid=endpoint.costs_money
+            count=exact or count_bytes,
+            price=None if price is None else price.dearest(tier),
+            tier=tier,
+            is_paid=endpoint.costs_money,
         )
         try:
             empty_one = self.adapter.build(Request(prompt=""))
@@ -498,12 +535,19 @@ class HttpProvider:
             # Parsing so many values would delay other lanes, and no part of a reply has them.
             return not has_more_marks(event.data.encode(), most) and adapter.has_output(event)
 
+        parts: list[bytes] = []
+
         def listen(part: bytes) -> None:
             nonlocal first_at
+            parts.append(part)
             if first_at is None and any(map(has_output, events.feed(part))):
                 first_at = trio.current_time()
 
-        answer = await exchange(self._client, ready, timeout, on_part=listen)
+        try:
+            answer = await exchange(self._client, ready, timeout, on_part=listen)
+        except ProviderError as error:
+            broken = HttpReply(HTTPStatus.OK, {"content-type": EVENT_STREAM}, b"".join(parts))
+            raise await _apart(broken, adapter.billed, error, broken) from error.__cause__
         reply = await read_reply(adapter, answer)
         if first_at is None or answer.status >= HTTPStatus.BAD_REQUEST:
             return reply
@@ -516,10 +560,15 @@ async def read_reply(adapter: Adapter, reply: HttpReply) -> Reply:
     Raises:
         ProviderError: See `Adapter.parse`.
     """
+    return await _apart(reply, adapter.parse, reply)
+
+
+async def _apart(reply: HttpReply, read: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Call a function that reads a reply, in a thread if the body is large."""
     if len(reply.body) < SLOW:
-        return adapter.parse(reply)
+        return read(*args)
     # Abandoned when cancelled: the thread ends by itself.
-    return await trio.to_thread.run_sync(adapter.parse, reply, abandon_on_cancel=True)
+    return await trio.to_thread.run_sync(read, *args, abandon_on_cancel=True)
 
 
 async def exchange(
@@ -543,15 +592,3 @@ async def exchange(
     with trio.move_on_after(timeout):
         return await client.send(request, on_part=on_part)
     raise attempt_timeout(request_source(request.method, request.url), timeout)
-
-
-def attempt_timeout(source: str, timeout: float) -> ProviderError:
-    """Return the error for a call without a complete reply in time.
-
-    Args:
-        source: Method and URL, from `request_source`.
-        timeout: Seconds.
-    """
-    title = f"no complete reply within {timeout:g} seconds from"
-    advice = "raise timeoutMs, or check that the server is not overloaded"
-    return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))

@@ -14,8 +14,16 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
-from trioeval.providers.http.failures import classify, clip, excerpt, find_refusal, reply_text
+from trioeval.providers.http.failures import (
+    classify,
+    clip,
+    excerpt,
+    failure_text,
+    find_refusal,
+    reply_text,
+)
 from trioeval.providers.http.rate_hints import read_hint
+from trioeval.providers.http.streams import load_event, read_events
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.secrets import hide
 
@@ -109,6 +117,20 @@ def read_json(body: bytes | str) -> Any:
     except (ValueError, RecursionError):
         return NOT_JSON
     return data
+
+
+def read_accounts(reply: HttpReply) -> list[dict[str, Any]]:
+    """Return the objects of a reply that may report its usage: the body, or those events of a stream.
+
+    Args:
+        reply: A reply of any status, or the part of a stream that has arrived.
+    """
+    if not reply.is_stream:
+        data = read_json(reply.body)
+        return [data] if isinstance(data, dict) else []
+    # Most events are parts of a text, and need not be parsed.
+    events = (one for one in read_events(reply.body) if "usage" in one.data)
+    return [data for data in map(load_event, events) if isinstance(data, dict)]
 
 
 def field(data: Any, *names: str) -> Any:
@@ -210,7 +232,20 @@ def empty(
         usage=answer.usage,
         money=answer.cost,
         hint=answer.hint,
+        finish_reason=answer.finish_reason,
     )
+
+
+def attempt_timeout(source: str, timeout: float) -> ProviderError:
+    """Return the error for a call without a complete reply in time.
+
+    Args:
+        source: Method and URL, from `request_source`.
+        timeout: Seconds.
+    """
+    title = f"no complete reply within {timeout:g} seconds from"
+    advice = "raise timeoutMs, or check that the server is not overloaded"
+    return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))
 
 
 # A model's reasoning in a reply, and the output without it.

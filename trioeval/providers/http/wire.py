@@ -4,14 +4,16 @@ Data types and the client's protocol only; `trioeval.providers.http.client` impl
 module that imports an HTTP library.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import attrs
 
+EVENT_STREAM = "text/event-stream"
 _LONGEST_URL = 300  # characters: a path may hold a prompt
 
 
@@ -27,6 +29,32 @@ class HttpRequest:
     method: str = "POST"
     max_reply_bytes: int | None = None
     """Maximum bytes of the reply's body; None uses the client's maximum."""
+
+
+@attrs.frozen
+class PreparedBody:
+    """The constant fields of a JSON object, serialised once.
+
+    Example:
+        >>> PreparedBody.of({"model": "m"}).complete({"messages": []})
+        b'{"model":"m","messages":[]}'
+    """
+
+    _fixed: bytes
+    """The text between the braces."""
+
+    @classmethod
+    def of(cls, fixed: Mapping[str, Any]) -> "PreparedBody":
+        """Serialise the constant fields, which must be JSON."""
+        return cls(_write(fixed))
+
+    def complete(self, fields: Mapping[str, Any]) -> bytes:
+        """Return the object with more fields at the end; their names must be new."""
+        return b"{" + b",".join(filter(None, (self._fixed, _write(fields)))) + b"}"
+
+
+def _write(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()[1:-1]
 
 
 def request_source(method: str, url: str) -> str:
@@ -55,6 +83,11 @@ class HttpReply:
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
     source: str = attrs.field(default="", eq=False, repr=False)
     """Method and URL of the request, for error messages."""
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the body is a stream of events."""
+        return self.headers.get("content-type", "").lower().startswith(EVENT_STREAM)
 
 
 def dated(headers: Mapping[str, str], now: float) -> Mapping[str, str]:

@@ -70,7 +70,10 @@ def to_recording(
     """
     call = _call_recording(provider, request, latency, position)
     if isinstance(answer, ProviderError):
-        return attrs.evolve(call, error=_of_error(answer))
+        is_simple = answer.usage == Usage(total=answer.tokens)
+        usage = Usage() if is_simple else answer.usage
+        reason = answer.finish_reason
+        return attrs.evolve(call, error=_of_error(answer), usage=usage, finish_reason=reason)
     fault = json_fault(answer.output)
     left_out = {} if fault is None else {"output": fault}
     values = _of_reply(answer)

@@ -46,22 +46,9 @@ class RecordedError:
     retries: int | None = None
     """Number of useful retries, ≥ 0; None is the default of the kind."""
     tokens: int | None = None
-    """Tokens used by the failed call, ≥ 0; None if unknown."""
+    """Tokens used by the failed call, ≥ 0; None if unknown, or reported by the usage of the recording."""
     money: float | None = None
     """US dollars spent by the failed call, ≥ 0; None if unknown."""
-
-    def revived(self) -> ProviderError:
-        """Return the failure as an error that can be raised."""
-        return ProviderError(
-            self.kind,
-            self.message,
-            status=self.status,
-            retry_after=self.retry_after,
-            fault=self.fault,
-            retries=self.retries,
-            tokens=self.tokens,
-            money=self.money,
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -103,8 +90,26 @@ class Recording:
     def unlimited_values(self) -> Sequence[Any]:
         """All parts of the reply whose size nothing else limits."""
         if self.error is not None:
-            return (self.error.message,)
+            return self.error.message, self.finish_reason
         return self.output, self.model, self.finish_reason, self.log_probs
+
+    def failure(self) -> ProviderError | None:
+        """Return the recorded failure as an error that can be raised; None if there is an output."""
+        error = self.error
+        if error is None:
+            return None
+        return ProviderError(
+            error.kind,
+            error.message,
+            status=error.status,
+            retry_after=error.retry_after,
+            fault=error.fault,
+            retries=error.retries,
+            tokens=error.tokens,
+            usage=None if self.usage == Usage() else self.usage,
+            money=error.money,
+            finish_reason=self.finish_reason,
+        )
 
     def reply(self) -> Reply:
         """Return the recorded reply."""

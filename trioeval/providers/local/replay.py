@@ -215,8 +215,8 @@ class ReplayProvider:
             place = f"{settings.file}:{take.line}"
             message = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("malformed_reply", f"{place}: {message}", fault=Fault.REFUSED)
-        if take.error is not None:
-            raise take.error.revived()
+        if (failure := take.failure()) is not None:
+            raise failure
         if "output" in take.left_out:
             place = f"{settings.file}:{take.line}"
             reason = take.left_out["output"]

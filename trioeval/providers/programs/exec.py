@@ -265,10 +265,17 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
     if isinstance(value, str) and output.name == "output":
         return Reply(output=value)
     given = {to_snake(str(key)): part for key, part in value.items()} if _is_object(value) else {}
+    usage: Any = given.get("token_usage") or {}
+    cost: Any = given.get("cost")
     if given.get("error"):
         error = given["error"]
         text = error if isinstance(error, str) else show(error, _SHOWN)
-        raise ProviderError("unexpected", f"{name}: {text}")
+        raise ProviderError(
+            "unexpected",
+            f"{name}: {text}",
+            usage=_read_usage(usage) if _is_usage(usage) else None,
+            money=float(cost) if _is_amount(cost) else None,
+        )
     if output.name not in given:
         or_text = ", or text" if output.name == "output" else ""
         right = f'must return an object with "{output.name}" or "error"{or_text}'
@@ -277,12 +284,12 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
         part = given.get(to_snake(key.name))
         if part is not None and not key.check(part):
             raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part)
-    usage, guardrails = given.get("token_usage") or {}, given.get("guardrails")
-    log_probs, metadata = given.get("log_probs"), given.get("metadata") or {}
+    guardrails, log_probs = given.get("guardrails"), given.get("log_probs")
+    metadata = given.get("metadata") or {}
     return Reply(
         output=given[output.name],
-        usage=Usage(**{part: usage.get(part) for part in _USAGE}),
-        cost=None if given.get("cost") is None else float(given["cost"]),
+        usage=_read_usage(usage),
+        cost=None if cost is None else float(cost),
         finish_reason=given.get("finish_reason"),
         is_refusal=bool(given.get("is_refusal")),
         guardrails=None if guardrails is None else _read_guardrails(guardrails),
@@ -296,6 +303,10 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
 
 def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping)
+
+
+def _read_usage(value: Mapping[str, Any]) -> Usage:
+    return Usage(**{part: value.get(part) for part in _USAGE})
 
 
 def _read_guardrails(value: Mapping[str, Any]) -> Guardrails:

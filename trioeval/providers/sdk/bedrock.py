@@ -135,6 +135,19 @@ class ConverseAdapter(Adapter):
             guardrails=Guardrails(flagged=True, reason=reason) if is_filtered else None,
         )
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return _usage(data)
+
+    @property
+    def requested_tier(self) -> str | None:
+        """The type of the service tier."""
+        return text(self.body, "serviceTier", "type")
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the type of the service tier."""
+        return text(data, "serviceTier", "type")
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether the message has no block."""
         return not field(data, "output", "message", "content")

@@ -203,6 +203,33 @@ class MessagesAdapter(Adapter):
             guardrails=refusal,
         )
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return _usage(data.get("usage"))
+
+    @property
+    def requested_tier(self) -> str | None:
+        """None: the tier decides about capacity, and the price is that of the reply's tier."""
+        return None
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the tier in the usage; the fast mode of a model has a price of its own, which is unknown."""
+        usage = data.get("usage")
+        return "fast mode" if text(usage, "speed") == "fast" else text(usage, "service_tier")
+
+    def account(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the message as far as the events report its usage.
+
+        The first event counts the output of the first moment, which is not that of the whole.
+        """
+        so_far = _StreamedMessage()
+        for data in parts:
+            begun = field(data, "message", "usage")
+            so_far.end(
+                {"usage": begun | {"output_tokens": None}} if isinstance(begun, dict) else data
+            )
+        return so_far.fields
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether every block is empty."""
         return not any(map(_says_something, objects(data, "content")))

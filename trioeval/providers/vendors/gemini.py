@@ -249,6 +249,14 @@ class GoogleAdapter(Adapter):
             return None, [Problem(".config.apiVersion", fault)]
         return read_endpoint(attrs.evolve(service, path=f"/{version}"), model, rest, environ)
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return read_usage(data)
+
+    def served_tier(self, data: Mapping[str, Any]) -> str | None:
+        """Return the tier in the usage."""
+        return text(data, "usageMetadata", "serviceTier")
+
     @property
     def url(self) -> str:
         """The URL of the model's method."""

@@ -207,6 +207,10 @@ class ChatAdapter(Adapter):
             metadata=read_extras(data, message),
         )
 
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return read_usage(data)
+
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether the message is empty."""
         return is_empty(_first_choice(data)["message"])

@@ -56,8 +56,12 @@ class EmbeddingAdapter(Adapter):
         vector = read_vector(field(found[0] if isinstance(found, list) else None, "embedding"))
         if vector is None:
             raise self.failure("malformed_reply", "the reply has no vector", reply)
+        return Reply(output=vector, usage=self.usage(data))
+
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
         prompt, total = count(data, "usage", "prompt_tokens"), count(data, "usage", "total_tokens")
-        return Reply(output=vector, usage=Usage(prompt=prompt, total=total))
+        return Usage(prompt=prompt, total=total)
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
         """Return the cost of the prompt: a vector has no tokens."""

@@ -46,6 +46,7 @@ from trioeval.providers.vendors.responses_messages import (
     to_body,
     to_input,
 )
+from trioeval.usage import Usage
 
 # OpenAI responses in the background: requested, polled, and cancelled if no longer needed.
 #
@@ -233,18 +234,11 @@ class ResponsesAdapter(Adapter):
         return attrs.evolve(reply, body=json.dumps({"error": data["error"]}).encode())
 
     def fail(self, reply: HttpReply, data: Mapping[str, Any]) -> Reply:
-        """Return the refusal in a failed response, with its cost; raise any other failure."""
+        """Return the refusal in a failed response; raise any other failure."""
         refused = super().fail(reply, data)
         if not data:
             return refused
-        usage = read_usage(data.get("usage"))
-        return attrs.evolve(
-            refused,
-            usage=usage,
-            cost=self.cost(usage, data),
-            raw=data,
-            metadata=read_metadata(reply, data),
-        )
+        return attrs.evolve(refused, raw=data, metadata=read_metadata(reply, data))
 
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
         """Return the reply in the items of a finished response."""
@@ -274,6 +268,14 @@ class ResponsesAdapter(Adapter):
             log_probs=read_log_probs(items),
             metadata={k: v for k, v in extras.items() if v},
         )
+
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return read_usage(data.get("usage"))
+
+    def account(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the response in the last event that has one, or the body."""
+        return super().account([part.get("response") or part for part in parts])
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether every item is empty."""

@@ -36,6 +36,7 @@ def document(results: Results) -> dict[str, Any]:
                 "errors": totals.count(Status.ERROR),
                 **({"notRun": totals.left} if totals.left else {}),
                 **({"notGraded": totals.not_graded} if totals.not_graded else {}),
+                **({"cutOff": totals.cut_off} if totals.cut_off else {}),
                 "tokenUsage": info.usage_json(totals.usage.json()),
                 "durationMs": info.duration_ms,
                 "evaluationDurationMs": info.duration_ms,

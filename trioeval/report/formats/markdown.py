@@ -15,7 +15,7 @@ from trioeval.report.counts import money, percent
 from trioeval.report.records import shown_output
 from trioeval.report.results import Results
 from trioeval.report.statistics.estimates import Estimate
-from trioeval.report.summary import not_graded_line, not_run_line
+from trioeval.report.summary import hint_lines, not_run_line
 from trioeval.report.tables import UNFINISHED, FailureGroup, Failures
 from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals, counts_text
 from trioeval.run import Status
@@ -115,8 +115,8 @@ def markdown_chunks(*parts: Results) -> Iterator[str]:
     totals = Totals.joined(part.totals for part in parts)
     if totals.rows:
         yield f"{_sum(totals, first)}\n\n"
-    if (hint := not_graded_line([part.totals for part in parts])) is not None:
-        yield f"{hint.capitalize()}.\n\n"
+    for hint in hint_lines([part.totals for part in parts]):
+        yield f"{hint[:1].upper()}{hint[1:]}.\n\n"
     for part in parts:
         yield from _part(part)
     yield from _waits(first.info.activity)

@@ -101,9 +101,7 @@ PARQUET_COLUMNS: Sequence[ParquetColumn] = (
     ParquetColumn(
         "cached", "bool", "whether the reply came from the cache", _of("response", "cached")
     ),
-    ParquetColumn(
-        "finish_reason", "text", "the finish reason of the model", _of("response", "finishReason")
-    ),
+    ParquetColumn("finish_reason", "text", "the finish reason of the model", _of("finish_reason")),
     ParquetColumn("metadata", "json", "the metadata of the test", _of("test", "metadata")),
 )
 

@@ -25,7 +25,7 @@ from trioeval.report.html_report.page import Packs, page_chunks
 from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.records import RowRecord
 from trioeval.report.results import Results
-from trioeval.report.summary import not_graded_line, not_run_line
+from trioeval.report.summary import hint_lines, not_run_line
 from trioeval.report.tables import UNFINISHED, Failures
 from trioeval.report.text import cut_middle
 from trioeval.report.totals import LATENCY_SHARES, ColumnTotals, Totals
@@ -113,6 +113,8 @@ def cell_json(record: RowRecord, row: int) -> list[Any]:
     why = plain(reason, _WHY) if status is Status.FAIL and reason else ""
     if status.has_verdict and record.outcome not in {"done", "failed"}:
         why = f"{record.outcome}: {why}" if why else record.outcome
+    if record.is_cut_off:
+        why = f"cut off: {why}" if why else "cut off"
     scores = itertools.islice(record.named_scores.items(), _METRICS)
     metrics = {plain(name, NAME): score for name, score in scores}
     return [
@@ -292,7 +294,7 @@ def sentence_of(totals: Totals) -> dict[str, Any]:
         "counts": counts,
         "rate": percent(totals.passed, totals.rated) if totals.rated else None,
         "rated": counted(totals.rated, "row"),
-        "hint": not_graded_line([totals]),
+        "hints": [*hint_lines([totals])],
     }
 
 
