@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from trioeval.providers import Provider as Provider
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
+    from trioeval.providers import ToolCall as ToolCall
     from trioeval.providers import Usage as Usage
     from trioeval.providers.local.record import Recorder as Recorder
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
@@ -132,7 +133,7 @@ _HOMES = {
     "grading": "ExternalJudge Assertion Finding KINDS Kind Subject Verdict grade kind_of",
     "kernel": "LaneSpec Lanes",
     "loading.load": "load_suite parse_suite",
-    "providers": "Guardrails Provider Reply Request Usage",
+    "providers": "Guardrails Provider Reply Request ToolCall Usage",
     "providers.local.record": "Recorder",
     "providers.sdk": "provider_from_asyncio",
     "question_eval.answer": "QuestionEvent QuestionResult",

@@ -21,7 +21,7 @@ from trioeval.evaluation.journal import CallKey
 from trioeval.evaluation.reconcile import Retry, reconcile
 from trioeval.evaluation.row import RowIds
 from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
-from trioeval.providers import Guardrails, Reply
+from trioeval.providers import Guardrails, Reply, ToolCall
 from trioeval.report.formats.json import compact
 from trioeval.run import Status
 from trioeval.store.reader import read_store
@@ -164,6 +164,9 @@ JSONS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
+CALLS = st.builds(
+    ToolCall, TEXTS, TEXTS | st.dictionaries(TEXTS, JSONS, max_size=2), st.none() | TEXTS
+)
 REPLIES = st.builds(
     Reply,
     output=JSONS,
@@ -172,7 +175,10 @@ REPLIES = st.builds(
     ),
     cost=st.none() | st.floats(0, 1e9),
     finish_reason=st.none() | TEXTS,
-    is_refusal=st.booleans(),
+    text=st.none() | TEXTS,
+    tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+    reasoning=st.none() | TEXTS,
+    refusal=st.none() | TEXTS,
     guardrails=st.none() | st.builds(Guardrails, flagged=st.booleans(), reason=st.none() | TEXTS),
     log_probs=st.none() | st.lists(st.floats(max_value=0)).map(tuple),
     first_token=st.none() | st.floats(0, 1e9),

@@ -12,7 +12,7 @@ import attrs
 
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
-from trioeval.providers import Guardrails, Reply
+from trioeval.providers import Guardrails, Reply, ToolCall
 from trioeval.report.phrases import compared_members, in_full
 from trioeval.report.stored import StoredCall
 from trioeval.store.database import store_error
@@ -147,7 +147,7 @@ LEFT_OUT = "left_out"
 """The key of the reasons."""
 
 _FREE = ("output", "raw", "metadata")
-_SIMPLE = ("cost", "finish_reason", "first_token")
+_SIMPLE = ("cost", "reasoning", "finish_reason", "refusal", "first_token")
 _USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
@@ -185,10 +185,14 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
             facts[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
     tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
+    calls = [call.to_json() for call in reply.tool_calls]
+    if (fault := json_fault(calls) if calls else None) is not None:
+        calls, left_out["tool_calls"] = [], fault
     rest = {
+        "tool_calls": calls or None,
         **{name: getattr(reply, name) for name in _SIMPLE},
+        "text": reply.own_text,
         "usage": tokens or None,
-        "is_refusal": bool(reply.is_refusal) or None,
         "guardrails": None if rails is None else attrs.asdict(rails),
         "log_probs": None if probs is None else list(map(float, probs)),
         LEFT_OUT: left_out or None,
@@ -208,6 +212,8 @@ def read_reply(data: Any) -> Reply:
     """
     try:
         facts = {name: value for name, value in data.items() if name != LEFT_OUT}
+        if "tool_calls" in facts:
+            facts["tool_calls"] = tuple(ToolCall(**call) for call in facts["tool_calls"])
         if "usage" in facts:
             facts["usage"] = Usage(**facts["usage"])
         if "guardrails" in facts:
