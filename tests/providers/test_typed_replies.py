@@ -115,7 +115,7 @@ def test_refusals_are_equal(vendor: Vendor, wire: Wire) -> None:
     ],
 )
 def test_arguments_are_an_object_or_a_text(arguments: object, read: object) -> None:
-    """Whatever a model writes there."""
+    """The model may write anything there."""
     assert read_call("add", arguments, None) == ToolCall("add", read)
 
 

@@ -1,4 +1,4 @@
-"""One reply of a model in the wire form of each vendor: text, reasoning, tool calls, refusal, truncation.
+"""A reply of a model in the wire form of each vendor: text, reasoning, tool calls, refusal, truncation.
 
 The same `Said` becomes a body of chat completions, responses, Anthropic's messages, Gemini and Bedrock.
 """
@@ -31,7 +31,7 @@ class Said:
     refusal: str = ""
     """The refusal's text, instead of everything else."""
     is_cut: bool = False
-    """Whether the limit of tokens ended it."""
+    """True if the limit of tokens ended it."""
 
     @property
     def stop(self) -> str:

@@ -26,7 +26,8 @@ from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.metering import counted_tokens
 from trioeval.evaluation.scoring import Spending, spent_on_failure
 from trioeval.grading import JudgeUsage
-from trioeval.grading.kinds.tools import FunctionCall, OfferedFunction, UndeclaredError, call_fault
+from trioeval.grading.kinds.tools import OfferedFunction, UndeclaredError, call_fault
+from trioeval.grading.subject import FunctionCall
 from trioeval.providers import Reply, ToolCall, Usage
 from trioeval.text import parse_json
 
