@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from loopback import Answer, serve
+from loopback import Answer, Seen, serve
 from vendor_cases import Vendor, reply
-from wire_replies import WIRES, Said
+from wire_replies import WIRES, Said, chat, gemini, messages, responses
 
 import trioeval
 from trioeval.providers import Reply, Request, ToolCall
@@ -143,3 +143,60 @@ def test_the_output_of_a_providers_own_tool_calls_is_that_of_chat_completions() 
     with_text = Reply(text="So:", tool_calls=(ADD,))
     assert with_text.output == {"role": "assistant", "content": "So:", "tool_calls": [call]}
     assert (with_text.text, with_text.answer) == ("So:", with_text.output)
+
+
+VERDICT = '{"pass": true, "score": 1, "reason": "good"}'
+DRAFT = '{"pass": false, "score": 0, "reason": "a draft"}'
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize(
+    ("entry", "wire"),
+    [
+        ("openai:chat:m", chat),
+        ("openai:responses:m", responses),
+        ("anthropic:messages:m", messages),
+        ("google:m", gemini),
+    ],
+)
+def test_graders_see_reasoning_only_if_the_provider_shows_it(
+    entry: str, wire: Wire, *, shown: bool
+) -> None:
+    """A judge's own reasoning is never read as its verdict."""
+    prompts: list[str] = []
+
+    def answered(seen: Seen) -> Answer:
+        prompt = seen.body.decode()
+        prompts.append(prompt)
+        judges = "about arithmetic" in prompt
+        said = Said(text=VERDICT, reasoning=DRAFT) if judges else Said(text="4", reasoning="deep")
+        headers = {"content-type": "application/json"}
+        return Answer(200, json.dumps(wire(said)).encode(), headers)
+
+    async def main() -> None:
+        async with serve(answered) as server:
+            config = {"apiBaseUrl": server.url, "apiKey": "k", "showThinking": shown}
+            judge = {"id": entry, "config": config}
+            suite = {
+                "providers": [judge],
+                "prompts": ["Hi"],
+                "tests": [
+                    {
+                        "options": {"provider": judge},
+                        "assert": [
+                            {"type": "contains" if shown else "not-contains", "value": "deep"},
+                            {"type": "llm-rubric", "value": "is about arithmetic"},
+                        ],
+                    }
+                ],
+            }
+            (row,) = await trioeval.collect(trioeval.parse_suite(suite))
+        assert row.status is trioeval.Status.PASS, row.error
+        asked, judged = prompts
+        assert "deep" not in asked
+        assert ("deep" in judged) == shown
+        assert row.reply is not None
+        assert (row.reply.text, row.reply.reasoning) == ("4", "deep")
+
+    trio.run(main)

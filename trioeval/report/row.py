@@ -166,7 +166,7 @@ def _parts_json(reply: Reply) -> Mapping[str, Any]:
         "toolCalls": [shallow(call.to_json()) for call in reply.tool_calls] or None,
         "reasoning": reply.reasoning,
         "refusal": reply.refusal,
-        "logProbs": None if reply.log_probs is None else list(reply.log_probs),
+        "logProbs": reply.log_probs,
     }
     return {name: value for name, value in found.items() if value is not None}
 
