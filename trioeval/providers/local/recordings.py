@@ -104,13 +104,16 @@ class Recording:
     """Line number in its file, from 1; None if it is not from a file."""
 
     @property
-    def unlimited_values(self) -> Sequence[Any]:
-        """All parts of the reply whose size nothing else limits."""
+    def unlimited_values(self) -> Sequence[Sequence[Any]]:
+        """All parts of the reply whose size nothing else limits; in each group none repeats another."""
         if self.error is not None:
-            return (self.error.message,)
+            return ((self.error.message,),)
         calls = [call.to_json() for call in self.tool_calls or ()]
-        parts = (self.text, calls, self.reasoning, self.refusal)
-        return self.output, *parts, self.model, self.finish_reason, self.log_probs
+        return (
+            (self.output, self.model, self.finish_reason, self.log_probs),
+            (self.text, self.reasoning, calls),
+            (self.refusal,),
+        )
 
     def reply(self) -> Reply:
         """Return the recorded reply."""
