@@ -212,7 +212,12 @@ def test_a_recorded_reply_is_restored_unchanged(replies: list[Reply]) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [Reply(output={1}), Reply(output="x", raw=object()), Reply(output="x", metadata={"a": {1: 2}})],
+    [
+        Reply(output={1}),
+        Reply(output="x", raw=object()),
+        Reply(output="x", metadata={"a": {1: 2}}),
+        Reply(output="x", tool_calls=(ToolCall("f", {"a": {1}}),)),
+    ],
 )
 def test_a_reply_that_json_cannot_hold_is_stored_in_part_and_not_recalled(
     tmp_path: Path, reply: Reply
@@ -242,6 +247,7 @@ def test_infinities_and_tuples_of_a_reply_are_restored() -> None:
     with pytest.raises(ValueError, match="not a valid reply"):
         read_reply(["no"])
     assert "output" not in reply_facts(Reply(output=b"x"))
+    assert reply_json(Reply(output="x", tool_calls=(ToolCall("f", {"a": {1}}),))) is None
 
 
 def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) -> None:

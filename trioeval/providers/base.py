@@ -85,6 +85,9 @@ class ToolCall:
         return {**known, "type": "function", "function": function}
 
 
+_NOT_REPORTED = Usage()
+
+
 @attrs.frozen(kw_only=True)
 class Reply:
     """The result of one call to a provider.
@@ -115,7 +118,7 @@ class Reply:
     """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's term in lower case."""
     refusal: str | None = None
     """The model's words or the filter's reason if the service reports a refusal; otherwise None."""
-    usage: Usage = attrs.field(factory=Usage)
+    usage: Usage = _NOT_REPORTED
     hint: RateHint | None = attrs.field(default=None, repr=False)
     """The provider's limits as reported by this reply; None if not reported."""
     cost: float | None = None

@@ -147,12 +147,13 @@ LEFT_OUT = "left_out"
 """The key of the reasons."""
 
 _FREE = ("output", "raw", "metadata")
+_GRADED = frozenset({"output", "tool_calls"})
 _SIMPLE = ("cost", "reasoning", "finish_reason", "refusal", "first_token")
 _USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
 def reply_json(reply: Reply) -> dict[str, Any] | None:
-    """Return a reply, ready for `json.dumps`; None if its output could not be restored exactly.
+    """Return a reply, ready for `json.dumps`; None if output or tool calls could not be restored exactly.
 
     Example:
         >>> reply_json(Reply(output="4", cost=0.5))
@@ -160,7 +161,7 @@ def reply_json(reply: Reply) -> dict[str, Any] | None:
         >>> reply_json(Reply(output={1}))
     """
     found = reply_facts(reply)
-    return found if "output" in found else None
+    return None if _GRADED.intersection(found.get(LEFT_OUT, ())) else found
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
@@ -185,11 +186,13 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
             facts[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
     tokens = {name: count for name in _USAGE if (count := getattr(usage, name)) is not None}
-    calls = [call.to_json() for call in reply.tool_calls]
-    if (fault := json_fault(calls) if calls else None) is not None:
-        calls, left_out["tool_calls"] = [], fault
+    if reply.tool_calls:
+        calls = [call.to_json() for call in reply.tool_calls]
+        if (fault := json_fault(calls)) is None:
+            facts["tool_calls"] = calls
+        else:
+            left_out["tool_calls"] = fault
     rest = {
-        "tool_calls": calls or None,
         **{name: getattr(reply, name) for name in _SIMPLE},
         "text": reply.own_text,
         "usage": tokens or None,
