@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from trioeval.providers import Provider as Provider
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
+    from trioeval.providers import ToolCall as ToolCall
     from trioeval.providers import Usage as Usage
     from trioeval.providers.local.custom import own_provider as own_provider
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
@@ -69,7 +70,7 @@ else:  # type checkers would accept any name
             "trioeval.errors": "ProviderError SuiteError TrioevalError UsageError",
             "trioeval.kernel": "LaneSpec Lanes map_on_lanes",
             "trioeval.loading.load": "load_suite parse_suite",
-            "trioeval.providers": "Provider Reply Request Usage",
+            "trioeval.providers": "Provider Reply Request ToolCall Usage",
             "trioeval.providers.local.custom": "own_provider",
             "trioeval.providers.sdk": "provider_from_asyncio",
             "trioeval.rates": "Budget",

@@ -172,7 +172,7 @@ def test_invalid_messages_of_a_template_are_reported() -> None:
 
 @pytest.mark.parametrize(
     "useless",
-    ["", " \n", Reply(output=None), Reply(output="no", is_refusal=True), "<think>hm</think>"],
+    ["", " \n", Reply(output=None), Reply(refusal="no"), "<think>hm</think>"],
 )
 def test_an_empty_reply_is_requested_again_from_the_beginning(useless: Any) -> None:
     outputs = iter([useless, useless, "good"])
@@ -335,8 +335,8 @@ def test_the_config_of_a_column_is_part_of_each_call() -> None:
 
 
 def test_reasoning_and_trace_are_separate_columns() -> None:
-    raw = {"choices": [{"message": {"content": "Red.", "reasoning": "Let me see."}}]}
-    pupil = FunctionModel(lambda _: Reply(output="Thinking: Let me see.\n\nRed.", raw=raw))
+    shown = "Thinking: Let me see.\n\nRed."
+    pupil = FunctionModel(lambda _: Reply(output=shown, text="Red.", reasoning="Let me see."))
     maker = writer(cells_of(pupil), reasoning="why", trace="trace")
     assert made(maker, APPLES).value == {
         "text": "Red.",

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ScriptError
 from trioeval.evaluation.tools import (
-    ToolCall,
     ToolResult,
     first_messages,
     prompt_of,
@@ -17,8 +16,9 @@ from trioeval.evaluation.tools import (
     tool_offers,
     with_results,
 )
+from trioeval.providers import ToolCall
 from trioeval.providers.vendors.anthropic_request import read_conversation
-from trioeval.providers.vendors.chat import read_output
+from trioeval.providers.vendors.chat import read_message
 from trioeval.providers.vendors.gemini import read_candidate
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.providers.vendors.responses_messages import to_input
@@ -44,7 +44,7 @@ CHAT_CALL = {
 def test_chat_completions_get_their_message_and_messages_of_tools(text: str | None) -> None:
     """A provider made in Python uses the same form."""
     message = {"role": "assistant", "content": text, "tool_calls": [CHAT_CALL], "refusal": None}
-    output = read_output(message, "tool_calls", as_json=False, show_thinking=True)
+    output = read_message(message, "tool_calls", as_json=False, show_thinking=True).output
     turn = read_turn(output)
     assert turn.calls == (ToolCall("add", '{"a": 2, "b": 3}', "c1"),)
     assert turn.text == (text or "")

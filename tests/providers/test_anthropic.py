@@ -293,7 +293,7 @@ def test_images_are_converted() -> None:
 @pytest.mark.parametrize(
     ("blocks", "config", "output"),
     [
-        ([THOUGHT], {"showThinking": False}, ""),
+        ([THOUGHT], {}, ""),
         ([TEXT, CITED], {}, "It is four.\n\nFour, they say."),
         ([TEXT, TOOL_USE], {}, f"It is four.\n\n{json.dumps(TOOL_USE)}"),
         (

@@ -133,7 +133,7 @@ CHAT = "openai:chat:gpt-4.1"
         ({}, {"headers": {"x-variant": "b"}}),
         ({}, {"apiBaseUrl": "https://other.example/v1"}),
         ({}, {"organization": "org-1"}),
-        ({}, {"showThinking": False}),
+        ({}, {"showThinking": True}),
         ({}, {"metrics": ["ttft"]}),
         ({}, {"apiKey": "sk-two-0123456789"}),
         ({"headers": {"x-api-token": "one"}}, {"headers": {"x-api-token": "two"}}),
@@ -158,7 +158,7 @@ def test_everything_that_determines_a_reply_is_in_the_key(
         ({"headers": {"User-Agent": "a", "X-Request-ID": "1"}}, {}),
         ({"apiBaseUrl": "https://API.openai.com:443/v1/"}, {}),
         ({"apiKey": ENVIRON["OPENAI_API_KEY"]}, {}),
-        ({"showThinking": True}, {}),
+        ({"showThinking": False}, {}),
     ],
     ids=str,
 )

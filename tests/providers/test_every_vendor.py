@@ -264,10 +264,12 @@ def test_a_reply_by_a_schema_is_data(
 
 @in_words
 def test_thinking_is_shown_on_request(vendor: Vendor, texts: Texts) -> None:
-    """Thinking precedes the text; without it, the output may be empty."""
+    """Thinking then precedes the text; without it, the output may be empty."""
     answer = reply(texts.think("2 + 2", "4"))
-    assert vendor.adapter().parse(answer).output == f"Thinking: 2 + 2{texts.gap}4"
-    hidden = vendor.adapter(showThinking=False)
+    shown = vendor.adapter(showThinking=True).parse(answer)
+    assert shown.output == f"Thinking: 2 + 2{texts.gap}4"
+    assert (shown.text, shown.reasoning) == ("4", "2 + 2")
+    hidden = vendor.adapter()
     assert hidden.parse(reply(texts.say("4"))).output == "4"
     assert hidden.parse(answer).output == "4"
     assert hidden.parse(reply(texts.think("2 + 2", ""))).output == ""

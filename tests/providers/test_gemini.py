@@ -223,8 +223,8 @@ def test_usage_may_be_reported_in_part(usage: object, read_: Usage) -> None:
     ("parts", "config", "output"),
     [
         ([{"text": "It is "}, {"text": "four."}], {}, "It is four."),
-        ([THOUGHT, TEXT, CALL], {}, [THOUGHT, TEXT, CALL]),
-        ([THOUGHT, TEXT, CALL], {"showThinking": False}, [TEXT, CALL]),
+        ([THOUGHT, TEXT, CALL], {"showThinking": True}, [THOUGHT, TEXT, CALL]),
+        ([THOUGHT, TEXT, CALL], {}, [TEXT, CALL]),
         ([AUDIO], {"responseModalities": ["AUDIO"]}, [AUDIO]),
         ([{"text": "{}"}], {"responseMimeType": "application/json"}, "{}"),
     ],

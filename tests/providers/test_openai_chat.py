@@ -35,8 +35,12 @@ def adapter(model: str = "gpt-4.1", service: str = "openai", /, **config: Any) -
         ({}, {"content": [{"type": "text"}]}, [{"type": "text"}]),
         ({"passthrough": {"response_format": CHAT_FORMAT}}, {"content": '{"a": 1}'}, {"a": 1}),
         ({"response_format": {"type": "json_object"}}, {"content": "{}"}, "{}"),
-        ({}, {"content": "4", "reasoning_content": "2 + 2"}, "Thinking: 2 + 2\n\n4"),
-        ({"showThinking": False}, {"content": None, "reasoning": "2 + 2"}, ""),
+        (
+            {"showThinking": True},
+            {"content": "4", "reasoning_content": "2 + 2"},
+            "Thinking: 2 + 2\n\n4",
+        ),
+        ({}, {"content": None, "reasoning": "2 + 2"}, ""),
         ({}, {"content": None, "audio": {"id": "a1"}}, ""),
     ],
 )
@@ -108,8 +112,8 @@ def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 + 2"}]}
     content = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "4"}]
     parsed = reply(completion({"content": content}))
-    assert adapter().parse(parsed).output == "Thinking: 2 + 2\n\nIt is 4"
-    assert adapter(showThinking=False).parse(parsed).output == "It is 4"
+    assert adapter(showThinking=True).parse(parsed).output == "Thinking: 2 + 2\n\nIt is 4"
+    assert adapter().parse(parsed).output == "It is 4"
     odd = [*content, {"type": "image"}]
     assert adapter().parse(reply(completion({"content": odd}))).output == odd
 

@@ -284,11 +284,11 @@ TOOLS = {
             [{**message("4"), "content": [*message("4")["content"], *message("5")["content"]]}],
             "4\n5",
         ),
-        ([REASONING, message("4")], "Thinking: Two and two.\n4"),
+        ([REASONING, message("4")], "4"),
         ([{"type": "reasoning", "summary": []}, message("4")], "4"),
         (
             [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm"}]}],
-            "Thinking: Hm",
+            "",
         ),
         ([CALL], json.dumps(CALL)),
         ([message("So:"), CALL], f"So:\n{json.dumps(CALL)}"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from program_runs import NothingShared, ask, context, run
 
 from trioeval.errors import CallError, Fault, Problem, ProviderError
-from trioeval.providers import Reply, Request, Usage
+from trioeval.providers import Reply, Request, ToolCall, Usage
 from trioeval.providers.base import Guardrails
 from trioeval.providers.programs.exec import read_result
 from trioeval.providers.programs.python import PythonSettings, ThreadFunction, TrioFunction, read
@@ -529,6 +529,8 @@ def test_every_field_of_a_result_is_read() -> None:
         "logProbs": [-0.5, -1],
         "finish_reason": "stop",
         "isRefusal": True,
+        "reasoning": "1 + 1",
+        "toolCalls": [{"name": "add", "arguments": {"a": 1}, "id": "c1"}],
         "guardrails": {"flagged": True, "flaggedInput": True, "reason": "rude"},
         "metadata": {"id": 7},
         "more": "x",
@@ -538,13 +540,19 @@ def test_every_field_of_a_result_is_read() -> None:
         usage=Usage(total=9, prompt=5, completion=4, cached=2),
         cost=1.0,
         finish_reason="stop",
-        is_refusal=True,
+        refusal="",
+        reasoning="1 + 1",
+        tool_calls=(ToolCall("add", {"a": 1}, "c1"),),
         guardrails=Guardrails(flagged=True, flagged_input=True, reason="rude"),
         log_probs=(-0.5, -1.0),
         raw=value,
         metadata={"id": 7, "cached": True},
     )
     assert result({"output": "", "error": None, "cost": None, "guardrails": None}).output == ""
+    refused = result({"output": "no", "isRefusal": True})
+    assert (refused.refusal, refused.text) == ("no", "no")
+    (call,) = result({"toolCalls": [{"name": "add", "arguments": "{"}]}).output
+    assert call["function"] == {"name": "add", "arguments": "{"}
 
 
 @pytest.mark.parametrize(

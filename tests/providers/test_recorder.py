@@ -131,7 +131,10 @@ ODD: Any = {
     "cost": math.nan,
     "first_token": "soon",
     "finish_reason": 7,
-    "is_refusal": "no",
+    "text": 7,
+    "tool_calls": [{"name": "add"}],
+    "reasoning": ["Hm"],
+    "refusal": True,
     "log_probs": object(),
     "metadata": None,
 }

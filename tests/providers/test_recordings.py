@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
-from trioeval.providers import Reply, Request, Usage
+from trioeval.providers import Reply, Request, ToolCall, Usage
 from trioeval.providers.local.record import to_line, to_recording
 from trioeval.providers.local.recordings import (
     PLACES,
@@ -314,6 +314,12 @@ def test_a_file_truncated_anywhere_is_read_to_the_cut(cut: int) -> None:
 
 
 COUNT = st.none() | st.integers(0, 10**6)
+CALLS = st.builds(
+    ToolCall,
+    st.text(max_size=3),
+    st.text(max_size=3) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.none() | st.text(max_size=3),
+)
 REPLIES = st.builds(
     Reply,
     output=st.recursive(
@@ -324,7 +330,10 @@ REPLIES = st.builds(
     usage=st.builds(Usage, prompt=COUNT, completion=COUNT, total=COUNT, reasoning=COUNT),
     cost=st.none() | st.floats(0, 10),
     finish_reason=st.none() | st.sampled_from(["stop", "length"]),
-    is_refusal=st.booleans(),
+    text=st.none() | st.text(max_size=3),
+    tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+    reasoning=st.none() | st.text(max_size=3),
+    refusal=st.none() | st.text(max_size=3),
     log_probs=st.none() | st.lists(st.floats(-9, 0) | st.just(-math.inf), max_size=3).map(tuple),
     first_token=st.none() | st.integers(0, 1000).map(lambda ms: ms / 1000),
     metadata=st.just({}) | st.just({"model": "m-1"}),

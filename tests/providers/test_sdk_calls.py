@@ -9,11 +9,12 @@ import openai
 import pytest
 import trio
 from sdk_runs import CASES, KEY, Answer, Case, Echo, HangUp, Hold, Server, opened, with_server
+from wire_replies import WIRES, Said
 
 import trioeval
 from trioeval.errors import ProviderError
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Metered, Plan, collect
-from trioeval.providers.base import Provider, Reply, Request
+from trioeval.providers.base import Provider, Reply, Request, ToolCall
 from trioeval.providers.http.adapter import HttpProvider
 from trioeval.providers.http.client import open_http
 from trioeval.providers.http.wire import HttpRequest
@@ -69,6 +70,23 @@ def test_a_call_through_an_sdk_gives_a_reply(case: Case) -> None:
         assert reply.metadata["http"]["status"] == 200
 
     with_server([Answer(body=case.good)], body)
+
+
+@every_sdk
+def test_a_reply_through_an_sdk_has_the_typed_parts(case: Case) -> None:
+    """Text, reasoning and tool calls arrive as without the SDK; reasoning is not in the output."""
+    calls = (ToolCall("add", {"a": 2, "b": [2]}, "c1"), ToolCall("now", {}, "c2"))
+    said = Said(text="Let me see.", reasoning="I need a tool.", calls=calls)
+    wire = next(wire for vendor, wire in WIRES if vendor is case.vendor)
+
+    async def body(server: Server) -> None:
+        async with opened(case.read(server.url)) as provider:
+            reply = await ask(provider)
+        assert (reply.text, reply.reasoning) == (said.text, said.reasoning)
+        assert (reply.tool_calls, reply.finish_reason) == (calls, "tool_calls")
+        assert "I need" not in json.dumps(reply.output)
+
+    with_server([Answer(body=wire(said))], body)
 
 
 @every_wrapped_sdk

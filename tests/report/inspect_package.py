@@ -11,6 +11,7 @@ from finished import results_of
 from hostile import hostile, hostile_suite
 from test_inspect_log import SUITE, mine
 
+import trioeval
 from trioeval.report.files import write_results
 
 log_package: Any = pytest.importorskip("inspect_ai.log")
@@ -33,6 +34,20 @@ def test_the_inspect_package_reads_a_log(tmp_path: Path) -> None:
     assert [one.name for one in log_package.list_eval_logs(str(tmp_path))]
     log_package.write_eval_log(log, str(tmp_path / "again.eval"))
     assert len(log_package.read_eval_log(str(tmp_path / "again.eval")).samples) == 8
+
+
+def test_reasoning_and_tool_calls_are_parts_of_a_message(tmp_path: Path) -> None:
+    """Arguments that are not an object are an error of that call."""
+
+    async def called(_request: trioeval.Request) -> trioeval.Reply:
+        calls = (trioeval.ToolCall("add", {"a": 2}, "c1"), trioeval.ToolCall("add", "{"))
+        return trioeval.Reply(text="So:", reasoning="2 + 2", tool_calls=calls)
+
+    [path] = write_results(tmp_path / "run.eval", [results_of(SUITE, called)])
+    message = log_package.read_eval_log_sample(str(path), 0, 1).output.message
+    assert (message.text, message.content[0].reasoning) == ("So:", "2 + 2")
+    assert [call.arguments for call in message.tool_calls] == [{"a": 2}, {"input": "{"}]
+    assert message.tool_calls[1].parse_error
 
 
 def test_hostile_texts_do_not_make_a_log_unreadable(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_calls_and_judges_are_shown() -> None:
 
 
 async def odd(_request: trioeval.Request) -> trioeval.Reply:
-    return trioeval.Reply(output={"a": ["\x1b[31m", "\u202e"]}, is_refusal=True)
+    return trioeval.Reply(output={"a": ["\x1b[31m", "\u202e"]}, refusal="no")
 
 
 def test_foreign_text_is_inert() -> None:

@@ -167,7 +167,7 @@ def test_a_failed_judge_is_an_error_and_not_a_verdict(kind: str) -> None:
             Reply(output="", finish_reason="length"),
             "returned no text: it was cut off (finish reason length): raise max_tokens",
         ),
-        (Reply(output="I am sorry", is_refusal=True), "refused to reply"),
+        (Reply(refusal="I am sorry"), "refused to reply"),
         (Reply(output="ye", finish_reason="content_filter"), "refused to reply"),
     ],
 )

@@ -14,11 +14,12 @@ from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.loading.load import parse_suite
-from trioeval.providers import Reply
+from trioeval.providers import Reply, Request, ToolCall
 from trioeval.providers.bounds import MOST_BYTES, excess
+from trioeval.providers.local.record import record_call
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.store.cache.cache import open_cache
-from trioeval.store.cache.entry import CacheEntry
+from trioeval.store.cache.entry import CacheEntry, to_entry
 
 pytestmark = pytest.mark.attack("results")
 
@@ -118,6 +119,9 @@ RECORDED: Mapping[str, Mapping[str, Any]] = {
     "reason": {"output": "x", "finish_reason": "x" * (BOUND + 1)},
     "model": {"output": "x", "model": "x" * (BOUND + 1)},
     "log probs": {"output": "x", "log_probs": [-0.5] * 30_000},
+    "reasoning": {"output": "x", "reasoning": "x" * (BOUND + 1)},
+    "refusal": {"output": "x", "refusal": "x" * (BOUND + 1)},
+    "calls": {"output": "x", "tool_calls": [{"name": "f", "arguments": {"a": "x" * BOUND}}]},
     "error": {"error": {"kind": "server", "message": "x" * (BOUND + 1)}},
 }
 
@@ -154,7 +158,7 @@ def test_a_cached_reply_is_bounded_by_its_caller(tmp_path: Path) -> None:
             return RecordedReply(Reply(output=output), 1.0, cached=False)
 
         async with open_cache(tmp_path / "cache.db") as cache:
-            await cache.reply(KEY, lambda: fetch("x" * 9 * BOUND), nullcontext)
+            await cache.reply(KEY, lambda: fetch("x" * 14 * BOUND), nullcontext)
         async with open_cache(tmp_path / "cache.db") as cache:
             for bound in (BOUND, BOUND):
                 with pytest.raises(ProviderError, match="exceeds the size limit of replies"):
@@ -169,6 +173,30 @@ def test_a_cached_reply_is_bounded_by_its_caller(tmp_path: Path) -> None:
         return str(new.reply.output)
 
     assert trio.run(main) == "anew"
+
+
+WORDS = "я" * ((BOUND - 300) // 2)
+MIXED = Reply(
+    output=f'{WORDS}\n\n{{"name": "add"}}',
+    text=WORDS,
+    tool_calls=(ToolCall("add", {"a": 1}, "c1"),),
+    refusal=WORDS,
+    raw={"content": [{"type": "text", "text": WORDS}, {"type": "tool_use", "name": "add"}]},
+)
+
+
+def test_the_parts_of_a_reply_do_not_add_up_to_more_than_its_bound(tmp_path: Path) -> None:
+    """A cached or recorded reply has its text as output, as text and as received."""
+    assert len(json.dumps(MIXED.raw, ensure_ascii=False).encode()) < BOUND
+    entry = to_entry(RecordedReply(MIXED, 1.0, cached=False), 0.0)
+    assert entry is not None
+    assert len(entry.text) > 10 * BOUND
+    assert entry.paid(BOUND).reply == MIXED
+    line = record_call("mine", Request(prompt="hi"), MIXED, 0.1)
+    (tmp_path / "replies.jsonl").write_text(line + "\n")
+    row = row_of(tmp_path, {"id": "replay:replies.jsonl", "config": {"maxResponseBytes": BOUND}})
+    assert row.reply is not None
+    assert row.reply.text == WORDS
 
 
 @attrs.define
@@ -208,10 +236,10 @@ def test_the_cache_receives_the_bound_of_the_provider(
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps({"output": "x" * (8 * BOUND)}),
-        json.dumps({"output": "a", "raw": [["x" * 1000]] * 20}),
-        json.dumps({"output": [[]] * 70_000}),
-        "[" * (9 * BOUND),
+        json.dumps({"output": "x" * (13 * BOUND)}),
+        json.dumps({"output": "a", "raw": [["x" * 1000]] * 30}),
+        json.dumps({"output": [[]] * 90_000}),
+        "[" * (14 * BOUND),
     ],
     ids=["text", "raw", "values", "brackets"],
 )

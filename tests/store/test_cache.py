@@ -17,7 +17,7 @@ import trio.testing
 from trioeval.errors import BudgetError, ProviderError, StoreError
 from trioeval.evaluation.journal import RecordedReply
 from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Plan, collect
-from trioeval.providers import Guardrails, Reply, Usage
+from trioeval.providers import Guardrails, Reply, ToolCall, Usage
 from trioeval.store.cache.backends import FileBackend
 from trioeval.store.cache.cache import Cache, open_cache
 from trioeval.store.cache.file import CACHE, Owners
@@ -87,7 +87,10 @@ WHOLE = Reply(
     usage=Usage(prompt=3, completion=4, total=7, reasoning=2),
     cost=0.25,
     finish_reason="stop",
-    is_refusal=True,
+    text="a",
+    tool_calls=(ToolCall("add", {"a": 1}, "c1"), ToolCall("add", '{"a": ')),
+    reasoning="1 + 1",
+    refusal="no",
     guardrails=Guardrails(flagged=True, flagged_input=True, reason="why"),
     log_probs=(-0.5, float("-inf")),
     first_token=0.25,
@@ -229,7 +232,7 @@ NO_ANSWERS = pytest.mark.parametrize(
         Reply(output=""),
         Reply(output=None),
         Reply(output=object()),
-        Reply(output="blocked", is_refusal=True, metadata={"http": {"status": 400}}),
+        Reply(refusal="blocked", metadata={"http": {"status": 400}}),
     ],
     ids=["empty", "nothing", "no JSON", "not taken"],
 )
@@ -288,7 +291,7 @@ def test_a_failed_refresh_leaves_the_entry(tmp_path: Path) -> None:
 
 def test_a_refusal_of_the_model_is_cached(tmp_path: Path) -> None:
     """A refusal of the model is cached."""
-    refusal = Reply(output="I cannot", is_refusal=True, metadata={"http": {"status": 200}})
+    refusal = Reply(refusal="I cannot", metadata={"http": {"status": 200}})
     ask(tmp_path / "c.db", Fetcher(refusal))
     again = Fetcher()
     assert ask(tmp_path / "c.db", again).reply.is_refusal

@@ -40,7 +40,7 @@ CHANGES: list[dict[str, Any]] = [
     {"reply": None, "output": None},
     {"reply": Reply(output="a", usage=Usage(prompt=1, completion=2, total=3), cost=1)},
     {"reply": Reply(output="b", usage=Usage(total=3, reasoning=1)), "cached": True},
-    {"reply": Reply(output={"c": 1}, finish_reason="stop", metadata={"d": [1]}, is_refusal=True)},
+    {"reply": Reply(output={"c": 1}, finish_reason="stop", metadata={"d": [1]}, refusal="no")},
     {"reply": Reply(output="e", guardrails=Guardrails(flagged=True), first_token=0.5)},
     {"output": float("nan")},
     {"output": {1: "a"}},

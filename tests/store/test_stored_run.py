@@ -21,7 +21,7 @@ from trioeval.evaluation.journal import CallKey
 from trioeval.evaluation.reconcile import Retry, reconcile
 from trioeval.evaluation.row import RowIds
 from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
-from trioeval.providers import Guardrails, Reply
+from trioeval.providers import Guardrails, Reply, ToolCall
 from trioeval.report.formats.json import compact
 from trioeval.run import RunOptions, Status, run_with_options
 from trioeval.store.reader import read_store
@@ -164,6 +164,9 @@ JSONS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
+CALLS = st.builds(
+    ToolCall, TEXTS, TEXTS | st.dictionaries(TEXTS, JSONS, max_size=2), st.none() | TEXTS
+)
 REPLIES = st.builds(
     Reply,
     output=JSONS,
@@ -172,7 +175,10 @@ REPLIES = st.builds(
     ),
     cost=st.none() | st.floats(0, 1e9),
     finish_reason=st.none() | TEXTS,
-    is_refusal=st.booleans(),
+    text=st.none() | TEXTS,
+    tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+    reasoning=st.none() | TEXTS,
+    refusal=st.none() | TEXTS,
     guardrails=st.none() | st.builds(Guardrails, flagged=st.booleans(), reason=st.none() | TEXTS),
     log_probs=st.none() | st.lists(st.floats(max_value=0)).map(tuple),
     first_token=st.none() | st.floats(0, 1e9),
@@ -206,7 +212,12 @@ def test_a_recorded_reply_is_restored_unchanged(replies: list[Reply]) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [Reply(output={1}), Reply(output="x", raw=object()), Reply(output="x", metadata={"a": {1: 2}})],
+    [
+        Reply(output={1}),
+        Reply(output="x", raw=object()),
+        Reply(output="x", metadata={"a": {1: 2}}),
+        Reply(output="x", tool_calls=(ToolCall("f", {"a": {1}}),)),
+    ],
 )
 def test_a_reply_that_json_cannot_hold_is_stored_in_part_and_not_recalled(
     tmp_path: Path, reply: Reply
@@ -236,6 +247,7 @@ def test_infinities_and_tuples_of_a_reply_are_restored() -> None:
     with pytest.raises(ValueError, match="not a valid reply"):
         read_reply(["no"])
     assert "output" not in reply_facts(Reply(output=b"x"))
+    assert reply_json(Reply(output="x", tool_calls=(ToolCall("f", {"a": {1}}),))) is None
 
 
 def test_only_good_replies_of_earlier_executions_are_recalled(tmp_path: Path) -> None:

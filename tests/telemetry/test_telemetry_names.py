@@ -18,7 +18,7 @@ from trioeval.agent.attempts import attempt_reply
 from trioeval.agent.restarts import AttemptEnd, AttemptFailure
 from trioeval.errors import ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord, CallRole
-from trioeval.providers import Reply, Usage, resolve
+from trioeval.providers import Reply, ToolCall, Usage, resolve
 from trioeval.providers.base import ModelIdentity
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.telemetry import spans as names
@@ -196,6 +196,24 @@ def test_messages_have_the_shape_of_the_conventions() -> None:
     ]
     [content] = json.loads(output_messages(Reply(output=[call], finish_reason="tool_calls")))
     assert content["parts"] == [tool_call]
+    both = Reply(
+        output="Thinking: Hm.\n\nSo:\n\n{}",
+        text="So:",
+        reasoning="Hm.",
+        tool_calls=(ToolCall("add", {"a": 1}, "c1"), ToolCall("add", "{")),
+    )
+    [content] = json.loads(output_messages(both))
+    assert content["parts"] == [
+        {"type": "reasoning", "content": "Hm."},
+        {"type": "text", "content": "So:"},
+        {"type": "tool_call", "name": "add", "id": "c1", "arguments": {"a": 1}},
+        {"type": "tool_call", "name": "add", "arguments": "{"},
+    ]
+    [content] = json.loads(output_messages(Reply(tool_calls=(ToolCall("now"),))))
+    assert content["parts"] == [{"type": "tool_call", "name": "now", "arguments": {}}]
+    shown = Reply(output="Thinking: Hm.\n\n4", text="4", reasoning="Hm.")
+    [content] = json.loads(output_messages(shown))
+    assert [part["content"] for part in content["parts"]] == ["Hm.", "4"]
     wrong = '[{"role": "user"}, 3]'  # it looks like messages, and is not
     assert json.loads(input_messages(wrong))[0]["parts"][0]["content"] == wrong
     [content] = json.loads(output_messages(Reply(output={"a": 1})))

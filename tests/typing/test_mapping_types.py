@@ -4,8 +4,8 @@ from typing import Any, assert_type
 
 import trio
 
-from trioeval import LaneSpec, MappedItem, MappedItems, map_on_lanes
-from trioeval.kernel import Lanes, Outcome
+from trioeval import LaneSpec, map_on_lanes
+from trioeval.kernel import Lanes, MappedItem, MappedItems, Outcome
 from trioeval.testing import run_virtual
 
 SPEC = LaneSpec("*", 2)

@@ -27,7 +27,7 @@ from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
-from trioeval.evaluation.tools import (
+from trioeval.providers import ToolCall
     Message,
     ModelTurn,
     ToolCall,

@@ -18,7 +18,7 @@ from trioeval.agent.case_folder import CaseFiles
 from trioeval.agent.model import AgentSettings
 from trioeval.errors import GradingError
 from trioeval.evaluation.commands import run_command, secrets_to_hide, without_key_variables
-from trioeval.evaluation.tools import ToolCall, ToolResult, arguments_of, tool_offers
+from trioeval.evaluation.tools import ToolResult, arguments_of, tool_offers
 from trioeval.grading.kinds.tools import OfferedFunction
 from trioeval.grading.kinds.workspace_files import (
     LARGEST,
@@ -27,6 +27,7 @@ from trioeval.grading.kinds.workspace_files import (
     place_of,
     read_file,
 )
+from trioeval.providers import ToolCall
 from trioeval.providers.programs.exec import OutputTail
 from trioeval.providers.programs.processes import describe_end
 from trioeval.text import quote

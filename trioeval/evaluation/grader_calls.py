@@ -543,13 +543,13 @@ class AssertionGrader:
             raise row.unusable(
                 place, reply, f"returned no text: {CUT_OFF}" if cut else "returned no text"
             )
-        return JudgeReply(text, reply.output, is_cut_off=cut)
+        return JudgeReply(text, reply.answer, is_cut_off=cut)
 
     def _text(self, place: int, reply: Reply) -> str:
         if reply.output is None:
             return ""
         try:
-            return output_text(reply.output)
+            return output_text(reply.answer)
         except (TypeError, ValueError, RecursionError) as error:
             raise self.row.unusable(
                 place, reply, "returned something that is not JSON data"

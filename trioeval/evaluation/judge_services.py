@@ -154,6 +154,8 @@ def row_context(
         "tokenUsage": None if reply.usage == Usage() else tokens_json(reply.usage, 1),
         "finishReason": reply.finish_reason,
         "isRefusal": reply.is_refusal or None,
+        "toolCalls": [call.to_json() for call in reply.tool_calls] or None,
+        "reasoning": reply.reasoning,
         "logProbs": reply.log_probs,
         "latencyMs": latency_ms,
         "raw": None if sent == output else sent,

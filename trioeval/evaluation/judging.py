@@ -57,6 +57,7 @@ from trioeval.grading.kind import ComparisonJudge, ExternalJudge, SlowError, fin
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.grading.registry import split_type
 from trioeval.grading.services import ExternalServices
+from trioeval.grading.subject import FunctionCall
 from trioeval.kernel.calls import worth_salvaging
 from trioeval.kernel.workers import cancellation_of
 from trioeval.providers import Reply
@@ -424,7 +425,8 @@ class Judges:
             finish_reason=reply.finish_reason,
             is_refusal=reply.is_refusal,
             flagged=None if reply.guardrails is None else reply.guardrails.flagged,
-            tools=offered("tools"),
+            calls=_calls_of(reply) if output is reply.output else (),
+            tools=offered("tools") or _converse_tools(prompt.options, entry.config),
             functions=offered("functions"),
             metadata=reply.metadata,
             workspace=workspace,
@@ -499,3 +501,19 @@ class Judges:
         if function is None:
             return None
         return lambda verdict: self.scoring(function, verdict, threshold)
+
+
+def _calls_of(reply: Reply) -> Sequence[FunctionCall]:
+    return [FunctionCall(call.name, call.arguments) for call in reply.tool_calls]
+
+
+def _converse_tools(*configs: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the tools of the first config that has some in Bedrock's place."""
+    for config in configs:
+        for key in ("toolConfig", "tool_config"):
+            match config.get(key):
+                case {"tools": list() as tools}:
+                    return tools
+                case _:
+                    pass
+    return ()

@@ -26,23 +26,13 @@ from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.metering import counted_tokens
 from trioeval.evaluation.scoring import Spending, spent_on_failure
 from trioeval.grading import JudgeUsage
-from trioeval.grading.kinds.tools import FunctionCall, OfferedFunction, UndeclaredError, call_fault
-from trioeval.providers import Reply, Usage
+from trioeval.grading.kinds.tools import OfferedFunction, UndeclaredError, call_fault
+from trioeval.grading.subject import FunctionCall
+from trioeval.providers import Reply, ToolCall, Usage
 from trioeval.text import parse_json
 
 Form: TypeAlias = Literal["chat", "anthropic", "gemini"]
 Message: TypeAlias = Mapping[str, Any]
-
-
-@attrs.frozen
-class ToolCall:
-    """A call of a tool, as a model wrote it."""
-
-    name: str
-    arguments: Any
-    """JSON data, or the text of it."""
-    id: str | None = None
-    """Identifies its result; None where results come in the order of calls."""
 
 
 @attrs.frozen

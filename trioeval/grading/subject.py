@@ -10,6 +10,15 @@ from trioeval.errors import GradingError
 from trioeval.text import output_text
 
 
+@attrs.frozen
+class FunctionCall:
+    """A call of a function by a model."""
+
+    name: str
+    arguments: Any
+    """JSON data, or its text."""
+
+
 @attrs.frozen(kw_only=True)
 class Subject:
     """An output, and the data of its reply."""
@@ -34,6 +43,8 @@ class Subject:
     """True if the provider itself reports a refusal."""
     flagged: bool | None = None
     """The verdict of the provider's filters; None without one."""
+    calls: Sequence[FunctionCall] = ()
+    """The tool calls of the reply, in one form for all providers; empty if a transform has replaced them."""
     tools: Sequence[Any] = ()
     """The tools that the provider's config offers."""
     functions: Sequence[Any] = ()
@@ -62,7 +73,9 @@ class Subject:
         Raises:
             GradingError: The output is not JSON data.
         """
-        return attrs.evolve(self, output=output, text=text_of(output))
+        if output is self.output:
+            return self
+        return attrs.evolve(self, output=output, text=text_of(output), calls=())
 
 
 def text_of(output: Any) -> str:

@@ -12,6 +12,7 @@ from trioeval.providers.base import Guardrails as Guardrails
 from trioeval.providers.base import Provider as Provider
 from trioeval.providers.base import Reply as Reply
 from trioeval.providers.base import Request as Request
+from trioeval.providers.base import ToolCall as ToolCall
 from trioeval.providers.config import TemplateRenderer as TemplateRenderer
 from trioeval.providers.http.wire import HttpClient as HttpClient
 from trioeval.providers.http.wire import HttpReply as HttpReply

@@ -4,6 +4,7 @@ A provider sends one request and closes everything it opened. It neither retries
 lane does. Cancelling the call ends it at once.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -54,20 +55,74 @@ class Guardrails:
     reason: str | None = None
 
 
+@attrs.frozen
+class ToolCall:
+    """A call of a tool that a model requests, in the same form for all services.
+
+    Example:
+        >>> ToolCall("add", {"a": 2, "b": 2}).arguments["a"]
+        2
+    """
+
+    name: str
+    arguments: Any = attrs.field(factory=dict)
+    """An object; the text as the model wrote it if that is not a JSON object."""
+    id: str | None = None
+    """The service's id, which the tool's result repeats; None if it has none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the call as JSON data, which `ToolCall(**data)` reads."""
+        known = {} if self.id is None else {"id": self.id}
+        return {**known, "name": self.name, "arguments": self.arguments}
+
+    def to_chat(self) -> dict[str, Any]:
+        """Return the call in the form of chat completions."""
+        written = self.arguments
+        if not isinstance(written, str):
+            written = json.dumps(written, ensure_ascii=False)
+        known = {} if self.id is None else {"id": self.id}
+        function = {"name": self.name, "arguments": written}
+        return {**known, "type": "function", "function": function}
+
+
+_NOT_REPORTED = Usage()
+
+
 @attrs.frozen(kw_only=True)
 class Reply:
-    """The result of one call to a provider."""
+    """The result of one call to a provider.
 
-    output: Any
-    """Text, or structured output (tool calls, parsed JSON, a vector of an embedding)."""
-    usage: Usage = attrs.field(factory=Usage)
+    A provider gives what its service has sent: `text`, `tool_calls`, `refusal`; or `output`, for data such as
+    parsed JSON or the vector of an embedding. Each follows from the other.
+
+    Example:
+        >>> Reply(text="It is 4.").output
+        'It is 4.'
+        >>> Reply(output="It is 4.").text
+        'It is 4.'
+        >>> Reply(tool_calls=(ToolCall("add", {"a": 2}),)).output
+        [{'type': 'function', 'function': {'name': 'add', 'arguments': '{"a": 2}'}}]
+        >>> Reply(refusal="I cannot help with that.").is_refusal
+        True
+    """
+
+    output: Any = None
+    """The value that assertions check, and that result files contain: a text or JSON data. If left out, it
+    follows from text, tool calls and refusal; None if there are none, which is an empty reply."""
+    _text: str | None = attrs.field(default=None, repr=False)
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools that the model requests, in order."""
+    reasoning: str | None = attrs.field(default=None, repr=False)
+    """The model's reasoning, or the service's summary of it; None if the reply has none."""
+    finish_reason: str | None = None
+    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's term in lower case."""
+    refusal: str | None = None
+    """The model's words or the filter's reason if the service reports a refusal; otherwise None."""
+    usage: Usage = _NOT_REPORTED
     hint: RateHint | None = attrs.field(default=None, repr=False)
     """The provider's limits as reported by this reply; None if not reported."""
     cost: float | None = None
     """US dollars; None if no price is known."""
-    finish_reason: str | None = None
-    """`stop`, `length`, `tool_calls`, `content_filter`, or the provider's term in lower case."""
-    is_refusal: bool = False
     guardrails: Guardrails | None = None
     """None if the provider reports nothing about filters."""
     log_probs: tuple[float, ...] | None = attrs.field(default=None, repr=False)
@@ -78,6 +133,50 @@ class Reply:
     """The parsed body, if there is one."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """`http` (status, headers without credentials), `id`, `model`."""
+
+    def __attrs_post_init__(self) -> None:
+        """Complete the output; a text that equals it is not stored twice."""
+        if self._text is None and self.output is not None:
+            return
+        if self.output is None:
+            object.__setattr__(self, "output", self._implied_output())
+        if isinstance(self.output, str) and self._text == self.output:
+            object.__setattr__(self, "_text", None)
+
+    @property
+    def text(self) -> str:
+        """The visible answer: without reasoning and tool calls; empty if there is only data."""
+        if self._text is not None:
+            return self._text
+        return self.output if isinstance(self.output, str) else ""
+
+    @property
+    def answer(self) -> Any:
+        r"""The output without reasoning and tool calls: `text`, or an output that is data.
+
+        Example:
+            >>> Reply(output="Thinking: 2 + 2\n\n4", text="4", reasoning="2 + 2").answer
+            '4'
+        """
+        return self.text if isinstance(self.output, str) else self.output
+
+    @property
+    def own_text(self) -> str | None:
+        """The text if the output does not contain it alone; otherwise None. For code that stores replies."""
+        return self._text
+
+    @property
+    def is_refusal(self) -> bool:
+        """True if the service reports a refusal."""
+        return self.refusal is not None
+
+    def _implied_output(self) -> Any:
+        if not self.tool_calls:
+            return self.refusal if self._text is None else self._text
+        calls = [call.to_chat() for call in self.tool_calls]
+        if not self._text:
+            return calls
+        return {"role": "assistant", "content": self._text, "tool_calls": calls}
 
 
 class Provider(Protocol):

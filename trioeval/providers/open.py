@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from trioeval.errors import ProviderError
-from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.base import Guardrails, Reply, Request, ToolCall
 from trioeval.providers.cache_key import Cacheable
 from trioeval.providers.config import TemplateRenderer
 from trioeval.providers.http.wire import HttpClient, TlsSettings
@@ -186,13 +186,24 @@ def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:
     clean = {
         "output": hide_in(reply.output, keys),
         "raw": hide_in(reply.raw, keys),
+        "text": hide_in(reply.own_text, keys),
+        "tool_calls": _hide_in_calls(reply.tool_calls, keys),
+        "reasoning": hide_in(reply.reasoning, keys),
+        "refusal": hide_in(reply.refusal, keys),
         "finish_reason": hide_in(reply.finish_reason, keys),
         "guardrails": _hide_in_guardrails(reply.guardrails, keys),
         "metadata": hide_in(reply.metadata, secrets),
     }
-    if all(value is getattr(reply, name) for name, value in clean.items()):
+    kept = {**{name: getattr(reply, name) for name in clean}, "text": reply.own_text}
+    if all(value is kept[name] for name, value in clean.items()):
         return reply
     return attrs.evolve(reply, **clean)
+
+
+def _hide_in_calls(calls: tuple[ToolCall, ...], keys: Sequence[str]) -> tuple[ToolCall, ...]:
+    clean = [hide_in([call.name, call.arguments, call.id], keys) for call in calls]
+    hidden = tuple(ToolCall(*parts) for parts in clean)
+    return calls if hidden == calls else hidden
 
 
 def _hide_in_guardrails(guardrails: Guardrails | None, keys: Sequence[str]) -> Guardrails | None:

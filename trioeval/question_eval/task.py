@@ -21,7 +21,7 @@ from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.status import Status
 from trioeval.evaluation.task_run import UnstartedRows
-from trioeval.evaluation.tools import (
+from trioeval.providers import ToolCall
     ModelTurn,
     ToolCall,
     ToolConversation,

@@ -433,9 +433,13 @@ def _strip_answers(found: dict[str, Any], record: RowRecord) -> None:
         found["error"] = outcome  # which is the reason of the verdict
 
 
+_PARTS = frozenset({"raw", "text", "toolCalls", "reasoning", "refusal"})
+"""The members of a response, besides the output, that have a model's words."""
+
+
 def _strip_output(found: dict[str, Any]) -> None:
     if found["response"] is not None:
-        found["response"] = {**left(found["response"], {"raw"}), "output": STRIPPED_OUTPUT}
+        found["response"] = {**left(found["response"], _PARTS), "output": STRIPPED_OUTPUT}
     own = left(found["metadata"]["trioeval"], {"bodyExcerpt"})
     found["metadata"] = {**found["metadata"], "trioeval": own}
     _hide_in_question(found, _SAID)

@@ -137,6 +137,8 @@ def _response_text(row: Row, reply: Reply, used: str, words: Phrases) -> str:
         said["raw"] = shallow(reply.output)
     is_plain = reply.finish_reason is None and reply.is_refusal is False
     is_plain = is_plain and reply.guardrails is None and not reply.metadata
+    parts = _parts_json(reply)
+    is_plain = is_plain and not parts
     if is_plain and not row.cached and _is_free(reply.cost, used, words):
         return f"{compact(said)[:-1]},{words.free_reply}}}"
     said |= {"cached": row.cached, "cost": reply.cost}
@@ -148,8 +150,25 @@ def _response_text(row: Row, reply: Reply, used: str, words: Phrases) -> str:
         }
         if reply.guardrails is not None:
             remarks |= _guardrails_json(reply.guardrails)
-        rest = _members(remarks | {"metadata": shallow(dict(reply.metadata))})
+        rest = _members({**remarks, **parts} | {"metadata": shallow(dict(reply.metadata))})
     return f'{compact(said)[:-1]},"tokenUsage":{used},{rest}}}'
+
+
+_NO_PARTS: Mapping[str, Any] = {}
+
+
+def _parts_json(reply: Reply) -> Mapping[str, Any]:
+    """Return the parts of a reply that its output may lack, or mixes with others."""
+    if not (reply.tool_calls or reply.reasoning or reply.log_probs or reply.refusal):
+        return _NO_PARTS
+    found = {
+        "text": reply.own_text if reply.tool_calls or reply.reasoning else None,
+        "toolCalls": [shallow(call.to_json()) for call in reply.tool_calls] or None,
+        "reasoning": reply.reasoning,
+        "refusal": reply.refusal,
+        "logProbs": reply.log_probs,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _guardrails_json(found: Guardrails) -> Mapping[str, Any]:

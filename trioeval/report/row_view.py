@@ -68,6 +68,15 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
     return Group(*parts, _title("calls"), _calls(calls))
 
 
+def _reply(record: RowRecord, response: Mapping[str, Any]) -> Iterator[RenderableType]:
+    facts = escape_control_characters(", ".join(record.reply_facts), _NAME * 2)
+    yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
+    if "reasoning" in response:
+        yield from _block("reasoning", _shown(response["reasoning"]))
+    if "raw" in response:
+        yield from _block("reply before transforms", _shown(response["raw"]))
+
+
 def _sections(
     record: RowRecord, calls: Sequence[StoredCall], near: Path | None
 ) -> Iterator[RenderableType]:
@@ -81,10 +90,7 @@ def _sections(
         yield from _block("variables", indented(record.vars))
     yield from _block("prompt", record.prompt)
     if record.response is not None:
-        facts = escape_control_characters(", ".join(record.reply_facts), _NAME * 2)
-        yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
-        if "raw" in record.response:
-            yield from _block("reply before transforms", _shown(record.response["raw"]))
+        yield from _reply(record, record.response)
     if not record.status.has_verdict:
         yield from _block("error", record.error)
         yield from _block("response of the provider", record.own.get("bodyExcerpt"))

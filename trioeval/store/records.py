@@ -12,7 +12,7 @@ import attrs
 
 from trioeval.errors import ProviderError, StoreError
 from trioeval.evaluation.journal import CallKey
-from trioeval.providers import Guardrails, Reply
+from trioeval.providers import Guardrails, Reply, ToolCall
 from trioeval.report.phrases import compared_members, in_full
 from trioeval.report.stored import StoredCall
 from trioeval.store.database import store_error
@@ -147,12 +147,13 @@ LEFT_OUT = "left_out"
 """The key of the reasons."""
 
 _FREE = ("output", "raw", "metadata")
-_SIMPLE = ("cost", "finish_reason", "first_token")
+_GRADED = frozenset({"output", "tool_calls"})
+_SIMPLE = ("cost", "reasoning", "finish_reason", "refusal", "first_token")
 _USAGE = tuple(field.name for field in attrs.fields(Usage))
 
 
 def reply_json(reply: Reply) -> dict[str, Any] | None:
-    """Return a reply, ready for `json.dumps`; None if its output could not be restored exactly.
+    """Return a reply, ready for `json.dumps`; None if output or tool calls could not be restored exactly.
 
     Example:
         >>> reply_json(Reply(output="4", cost=0.5))
@@ -160,7 +161,7 @@ def reply_json(reply: Reply) -> dict[str, Any] | None:
         >>> reply_json(Reply(output={1}))
     """
     found = reply_facts(reply)
-    return found if "output" in found else None
+    return None if _GRADED.intersection(found.get(LEFT_OUT, ())) else found
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
@@ -184,10 +185,16 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         elif value or name == "output" or (name == "raw" and value is not None):
             facts[name] = value
     usage, rails, probs = reply.usage, reply.guardrails, reply.log_probs
+    if reply.tool_calls:
+        calls = [call.to_json() for call in reply.tool_calls]
+        if (fault := json_fault(calls)) is None:
+            facts["tool_calls"] = calls
+        else:
+            left_out["tool_calls"] = fault
     rest = {
         **{name: getattr(reply, name) for name in _SIMPLE},
+        "text": reply.own_text,
         "usage": _usage_facts(usage),
-        "is_refusal": bool(reply.is_refusal) or None,
         "guardrails": None if rails is None else attrs.asdict(rails),
         "log_probs": None if probs is None else list(map(float, probs)),
         LEFT_OUT: left_out or None,
@@ -211,6 +218,8 @@ def read_reply(data: Any) -> Reply:
     """
     try:
         facts = {name: value for name, value in data.items() if name != LEFT_OUT}
+        if "tool_calls" in facts:
+            facts["tool_calls"] = tuple(ToolCall(**call) for call in facts["tool_calls"])
         if "usage" in facts:
             facts["usage"] = Usage(**facts["usage"])
         if "guardrails" in facts:

@@ -1,7 +1,7 @@
 """Prompts and replies as messages of OpenTelemetry's conventions, if the user enabled them. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trioeval.errors import ProviderError
@@ -49,9 +49,23 @@ def output_messages(reply: Reply) -> str:
         >>> output_messages(Reply(output="Hi", finish_reason="stop"))
         '[{"role": "assistant", "parts": [{"type": "text", "content": "Hi"}], "finish_reason": "stop"}]'
     """
-    output = reply.output if _is_calls(reply.output) else [reply.output]
-    message = {"role": "assistant", "parts": [_part(one) for one in output]}
+    message = {"role": "assistant", "parts": [*_parts(reply)]}
     return _json([{**message, "finish_reason": reply.finish_reason or "stop"}])
+
+
+def _parts(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a reply: reasoning, text or data, and tool calls."""
+    if reply.reasoning:
+        yield {"type": "reasoning", "content": reply.reasoning}
+    if _is_calls(reply.output) and not reply.tool_calls:
+        yield from map(_part, reply.output)
+    elif not reply.tool_calls:
+        yield _part(reply.answer)
+    elif reply.text:
+        yield _part(reply.text)
+    for call in reply.tool_calls:
+        known = _known(id=call.id, arguments=call.arguments)
+        yield {"type": "tool_call", "name": call.name, **known}
 
 
 def _is_calls(output: Any) -> bool:

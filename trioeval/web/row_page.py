@@ -69,6 +69,7 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
     if record.response is not None:
         facts = ", ".join(record.reply_facts)
         yield from _text(f"Reply ({facts})" if facts else "Reply", record.output)
+        yield from _text("Reasoning", record.response.get("reasoning"), folded=True)
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
     if not record.status.has_verdict:
         yield from _text("Error", record.error)

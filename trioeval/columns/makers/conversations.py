@@ -31,7 +31,6 @@ from trioeval.kernel import Calls
 from trioeval.providers import Reply, Request
 from trioeval.providers.abilities import schema_options
 from trioeval.providers.config import to_snake
-from trioeval.providers.http.replies import thoughts_in, without_thinking
 from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
 from trioeval.providers.secrets import hide_in, is_secret_name, longest_first, surely_keys
 from trioeval.templates import Templates
@@ -456,7 +455,7 @@ def _read_reply(reply: Reply) -> tuple[JudgeReply, str | None]:
     if reply.is_refusal or reply.finish_reason == "content_filter":
         raise UnusableReplyError("the model refused to answer")
     is_cut_off = reply.finish_reason == "length"
-    output = without_thinking(reply)
+    output = reply.answer
     try:
         text = "" if output is None else output_text(output)
     except (TypeError, ValueError, RecursionError) as error:
@@ -468,5 +467,4 @@ def _read_reply(reply: Reply) -> tuple[JudgeReply, str | None]:
         raise UnusableReplyError(f"it is empty: {CUT_OFF}" if is_cut_off else "it is empty")
     inline = text[: len(text) - len(answer.text)].strip()
     inline = inline.removeprefix("<think>").removesuffix("</think>").strip()
-    thoughts = [*thoughts_in(reply.raw), *([inline] if inline else [])]
-    return answer, "\n\n".join(thoughts) or None
+    return answer, "\n\n".join(filter(None, (reply.reasoning, inline))) or None

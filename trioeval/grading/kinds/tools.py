@@ -13,7 +13,7 @@ from trioeval.grading.kinds.traces import BoundedCount, read_counted
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
 from trioeval.grading.schemas import document_faults
-from trioeval.grading.subject import Subject
+from trioeval.grading.subject import FunctionCall, Subject
 from trioeval.text import number_text, output_text, parse_json, quote
 
 # Whether a call by a model is valid: a known name, and arguments that match the function's schema.
@@ -33,15 +33,6 @@ class OfferedFunction:
     name: str
     parameters: Any
     """JSON schema; None for a function without arguments."""
-
-
-@attrs.frozen
-class FunctionCall:
-    """A call of a function."""
-
-    name: str
-    arguments: Any
-    """JSON data, or its text."""
 
 
 def chat_call(value: Any) -> FunctionCall | None:
@@ -83,19 +74,29 @@ def own_functions(entries: Sequence[Any]) -> Iterator[OfferedFunction]:
 
 
 def functions_of_tools(tools: Sequence[Any]) -> Iterator[OfferedFunction]:
-    """Yield the functions among the tools of chat completions."""
-    for tool in tools:
-        if isinstance(tool, Mapping) and tool.get("type") == "function":
-            yield from own_functions([tool.get("function")])
+    """Yield the functions among tools, which are in the format of any provider.
 
-
-def google_functions(tools: Sequence[Any]) -> Iterator[OfferedFunction]:
-    """Yield the functions that tools declare in Google's format."""
+    Example:
+        >>> own = {"name": "now", "input_schema": {"type": "object"}}
+        >>> chat = {"type": "function", "function": {"name": "add"}}
+        >>> [function.name for function in functions_of_tools([own, chat, {"type": "web_search"}])]
+        ['now', 'add']
+    """
     for tool in tools:
-        for key in ("functionDeclarations", "function_declarations"):
-            if _has(tool, key) and isinstance(tool[key], list):
-                for function in own_functions(tool[key]):
+        match tool:
+            case {"type": "function", "function": function}:
+                yield from own_functions([function])
+            case {"type": "function", "name": _}:
+                yield from own_functions([tool])
+            case {"name": str(name), "input_schema": schema}:
+                yield OfferedFunction(name, schema)
+            case {"toolSpec": {"name": str(name), "inputSchema": {"json": schema}}}:
+                yield OfferedFunction(name, schema)
+            case {"functionDeclarations": list(found)} | {"function_declarations": list(found)}:
+                for function in own_functions(found):
                     yield attrs.evolve(function, parameters=_lower_types(function.parameters))
+            case _:
+                pass
 
 
 def call_fault(call: FunctionCall, functions: Sequence[OfferedFunction]) -> str | None:
@@ -163,15 +164,16 @@ _MCP_NAME = re.compile(r"MCP Tool (?:Result|Error) \(([^)]+)\):")
 
 
 def _is_valid_function_call(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
-    output = subject.output
+    output, tools = subject.output, list(functions_of_tools(subject.tools))
     calls = google_calls(output)
     if calls is not None:
-        functions = [*google_functions(subject.tools), *functions_of_tools(subject.tools)]
-        return _fitting(calls, functions)
+        return _fitting(calls, tools)
     call = chat_call(_unwrapped(output, "function_call"))
-    if call is None:
-        return Finding(holds=False, reason="the output is not a function call")
-    return _fitting([call], list(own_functions(subject.functions)))
+    if call is not None:
+        return _fitting([call], list(own_functions(subject.functions)))
+    if subject.calls:
+        return _fitting(subject.calls, [*own_functions(subject.functions), *tools])
+    return Finding(holds=False, reason="the output is not a function call")
 
 
 def _is_valid_tools_call(subject: Subject, _value: Any, _assertion: Assertion) -> Finding:
@@ -185,13 +187,19 @@ def _is_valid_tools_call(subject: Subject, _value: Any, _assertion: Assertion) -
         )
     output = _unwrapped(subject.output, "tool_calls")
     entries = output if isinstance(output, list | tuple) else ()
+    if subject.calls and not any(_has(entry, "function") for entry in entries):
+        return _offered(subject.calls, subject)  # the output has them in its provider's own form
     calls = [chat_call(_unwrapped(entry, "function")) for entry in entries]
     real = [call for call in calls if call is not None]
     if not real or len(real) < len(calls):
         return Finding(holds=False, reason="the output is not a list of tool calls")
+    return _offered(real, subject)
+
+
+def _offered(calls: Sequence[FunctionCall], subject: Subject) -> Finding:
     if not subject.tools:
         return Finding(holds=False, reason="the provider was offered no tools")
-    return _fitting(real, list(functions_of_tools(subject.tools)))
+    return _fitting(calls, list(functions_of_tools(subject.tools)))
 
 
 def _unwrapped(value: Any, key: str) -> Any:
@@ -213,7 +221,8 @@ def _fitting(calls: Sequence[FunctionCall], functions: Sequence[OfferedFunction]
 def _tool_call_f1(subject: Subject, value: Any, assertion: Assertion) -> Finding:
     expected = frozenset(_tool_list(value))
     try:
-        called = tool_names(subject.output)
+        names = frozenset(call.name for call in subject.calls)
+        called = names or tool_names(subject.output)
     except UnreadableError as error:
         reason = f"the output cannot be searched for tool calls: {error}"
         return Finding(holds=False, reason=reason, invertible=False)

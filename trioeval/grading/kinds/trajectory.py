@@ -6,11 +6,11 @@ from typing import Any
 import attrs
 
 from trioeval.grading.kind import Finding, Kind, Kinds, is_not_blank, is_text_or_texts
-from trioeval.grading.kinds.traces import BoundedCount, read_counted, trace_of
+from trioeval.grading.kinds.traces import BoundedCount, ReplySpan, read_counted, trace_of
 from trioeval.grading.kinds.trajectories import STEP_TYPES, TrajectoryStep, steps_of
 from trioeval.grading.kinds.workspace_files import matches
 from trioeval.grading.model import Assertion
-from trioeval.grading.subject import Subject
+from trioeval.grading.subject import FunctionCall, Subject
 from trioeval.text import quote, same_json
 
 _ANY = "*"
@@ -108,7 +108,18 @@ def _step_count(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
 
 
 def _tools(subject: Subject) -> list[TrajectoryStep]:
+    """Return the tools that were used: by the trace, else as the reply requests them.
+
+    Raises:
+        GradingError: The reply has no trace, and its provider offers no tools.
+    """
+    if subject.metadata.get("trace") is None and (subject.calls or subject.tools):
+        return [_requested(call) for call in subject.calls]
     return [step for step in steps_of(trace_of(subject)) if step.type == "tool"]
+
+
+def _requested(call: FunctionCall) -> TrajectoryStep:
+    return TrajectoryStep("tool", call.name, (call.name,), ReplySpan(call.name), call.arguments)
 
 
 def _selector(value: Any) -> _StepSelector:

@@ -208,7 +208,7 @@ class Adapter(ABC):
     @property
     def show_thinking(self) -> bool:
         """True if reasoning is part of the output; besides the request, all that decides the result."""
-        return self.given.get("show_thinking") is not False
+        return self.given.get("show_thinking") is True
 
     @property
     def url(self) -> str:

@@ -6,12 +6,12 @@ Everything read here comes from a server: no field is assumed to exist or to hav
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NoReturn
 
 from trioeval.errors import ProviderError, ProviderErrorKind
-from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.endpoint import Endpoint, is_secret_header
 from trioeval.providers.http.failures import (
@@ -90,10 +90,10 @@ def read_failure(endpoint: Endpoint, reply: HttpReply) -> Reply:
     message = hide(found.message or FILTERED, endpoint.secrets)
     flags = hide(", ".join(found.flags or ()), endpoint.secrets)
     return Reply(
-        output=message,
+        text=message,
         hint=read_hint(reply.headers, host=endpoint.host),
         finish_reason="content_filter",
-        is_refusal=True,
+        refusal=message,
         guardrails=Guardrails(flagged=True, flagged_input=True, reason=flags or message),
         raw=read_json(reply.body),
         metadata=read_metadata(reply, {}),
@@ -248,74 +248,34 @@ def attempt_timeout(source: str, timeout: float) -> ProviderError:
     return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))
 
 
-# A model's reasoning in a reply, and the output without it.
-#
-# Pure. Services put reasoning into separate fields, which are part of `raw`; unless a config sets
-# `showThinking: false`, adapters also put it into the output, after the word `Thinking:`.
+# Parts that every service has in some form.
 
 
-_SHOWN = "Thinking: "
+def read_call(name: str, arguments: Any, call_id: str | None) -> ToolCall:
+    """Return a tool call; arguments that are the text of a JSON object are parsed.
 
-
-def thoughts_in(raw: Any) -> list[str]:
-    """Return the reasoning parts in a reply's body, in order; empty if there are none.
-
-    Example:
-        >>> thoughts_in({"content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text"}]})
-        ['Hm.']
-    """
-    parts = (*_of_chat(raw), *_of_blocks(raw), *_of_gemini(raw), *_of_responses(raw))
-    return [thought for thought in parts if thought]
-
-
-def without_thinking(reply: Reply) -> Any:
-    r"""Return the output of a reply without the reasoning that an adapter has put into it.
+    Args:
+        name: The name of the tool.
+        arguments: Its arguments as the service sends them; None if it omits them.
+        call_id: The service's id of the call; None if it has none.
 
     Example:
-        >>> raw = {"choices": [{"message": {"content": "4", "reasoning": "2 + 2"}}]}
-        >>> without_thinking(Reply(output="Thinking: 2 + 2\n\n4", raw=raw))
-        '4'
+        >>> read_call("add", '{"a": 1}', "c1").arguments
+        {'a': 1}
+        >>> read_call("add", '{"a": ', "c1").arguments
+        '{"a": '
     """
-    output = reply.output
-    if not isinstance(output, str) or _SHOWN not in output:
-        return output
-    for thought in thoughts_in(reply.raw):
-        output = _without(output, f"{_SHOWN}{thought}")
-    return output
+    if arguments is None or arguments == "":
+        return ToolCall(
+            name, {}, call_id
+        )  # services omit the arguments of a function without parameters
+    if isinstance(arguments, str) and isinstance(data := read_json(arguments), dict):
+        arguments = data
+    elif not isinstance(arguments, str | dict):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(name, arguments, call_id)
 
 
-def _without(output: str, shown: str) -> str:
-    before, found, after = output.partition(shown)
-    if not found:
-        return output
-    if not after.strip("\n"):
-        return before.rstrip("\n")
-    return before + after.removeprefix("\n").removeprefix("\n")
-
-
-def _of_chat(raw: Any) -> Iterator[str]:
-    """Reasoning in chat completions."""
-    for choice in objects(raw, "choices")[:1]:
-        message = field(choice, "message")
-        parts = [one for part in objects(message, "content") for one in objects(part, "thinking")]
-        joined = "".join(text(one, "text") or "" for one in parts)
-        yield joined or text(message, "reasoning") or text(message, "reasoning_content") or ""
-
-
-def _of_blocks(raw: Any) -> Iterator[str]:
-    """Reasoning in the Messages API."""
-    for block in objects(raw, "content"):
-        yield text(block, "thinking") or ""
-
-
-def _of_gemini(raw: Any) -> Iterator[str]:
-    for candidate in objects(raw, "candidates")[:1]:
-        parts = objects(candidate, "content", "parts")
-        yield "".join(text(part, "text") or "" for part in parts if part.get("thought"))
-
-
-def _of_responses(raw: Any) -> Iterator[str]:
-    for item in objects(raw, "output"):
-        if item.get("type") == "reasoning":
-            parts = objects(item, "summary") or objects(item, "content")
-            yield "\n".join(joined for part in parts if (joined := text(part, "text")))
+def joined(parts: Iterable[str | None], between: str) -> str | None:
+    """Return the texts that are not empty as one; None if there are none."""
+    return between.join(filter(None, parts)) or None

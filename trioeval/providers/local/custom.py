@@ -8,7 +8,7 @@ Law: BUDGET.
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from trioeval.errors import (
     leaves,
 )
 from trioeval.kernel import LaneSpec
-from trioeval.providers.base import Provider, Reply, Request
+from trioeval.providers.base import Provider, Reply, Request, ToolCall
 from trioeval.providers.config import (
     Key,
     ProviderResources,
@@ -234,7 +234,9 @@ class CustomProvider:
             ) from error
         match answer:
             case Reply():
-                return answer
+                fault = _fault_in(answer)
+                if fault is None:
+                    return answer
             case str():
                 return Reply(output=answer)
             case _NotAsync(returned):
@@ -244,6 +246,20 @@ class CustomProvider:
             case _:
                 fault = f"must return a Reply or text, it returned {_type_text(answer)}"
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
+
+
+def _fault_in(reply: Reply) -> str | None:
+    """Return the first part of a reply that has the wrong type."""
+    # Typed, but a user's function may put anything into a reply.
+    texts: dict[str, object] = {"text": reply.own_text, "reasoning": reply.reasoning}
+    calls: Iterable[object] = reply.tool_calls
+    for name, part in texts.items():
+        if part is not None and not isinstance(part, str):
+            return f"returned a Reply whose {name} is {_type_text(part)}; it must be text"
+    for call in calls:
+        if not isinstance(call, ToolCall):
+            return f"returned a Reply with a tool call of {_type_text(call)}; it must be a ToolCall"
+    return None
 
 
 @attrs.frozen(eq=False, repr=False)

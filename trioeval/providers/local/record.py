@@ -9,7 +9,7 @@ from typing import IO, Any, Self
 import attrs
 
 from trioeval.errors import OutputError, ProviderError
-from trioeval.providers.base import Reply, Request
+from trioeval.providers.base import Reply, Request, ToolCall
 from trioeval.providers.config import is_json, is_number, show
 from trioeval.providers.local.recordings import (
     CHECKS,
@@ -83,6 +83,8 @@ def to_recording(
             left_out[name] = f"must be {right}, got {_show(value)}"
     fields = {name: value for name, value in values.items() if name not in left_out}
     fields["usage"] = Usage(**fields.get("usage") or {})
+    if fields.get("tool_calls"):
+        fields["tool_calls"] = tuple(ToolCall(**call) for call in fields["tool_calls"])
     output = None if fault else answer.output
     return attrs.evolve(call, **fields, output=output, left_out=left_out)
 
@@ -101,7 +103,8 @@ def to_line(recording: Recording) -> str:
     fields = {name: getattr(recording, name) for name in FIELDS}
     fields["usage"] = _known(attrs.asdict(recording.usage)) or None
     fields["left_out"] = recording.left_out or None
-    fields["is_refusal"] = recording.is_refusal or None
+    calls = [call.to_json() for call in recording.tool_calls or ()]
+    fields["tool_calls"] = calls or None
     if recording.error is not None:
         fault = recording.error.fault
         fields["error"] = _known(
@@ -174,9 +177,19 @@ def _of_reply(reply: Any) -> dict[str, Any]:
         "usage": _known(attrs.asdict(usage)) if isinstance(usage, Usage) else usage,
         "cost": reply.cost,
         "finish_reason": reply.finish_reason,
-        "is_refusal": reply.is_refusal,
+        "text": reply.own_text,
+        "tool_calls": _calls(reply.tool_calls) or None,
+        "reasoning": reply.reasoning,
+        "refusal": reply.refusal,
         "log_probs": reply.log_probs,
     }
+
+
+def _calls(calls: Any) -> Any:
+    """Return tool calls as JSON data, and anything else unchanged."""
+    if not isinstance(calls, list | tuple):
+        return calls
+    return [call.to_json() if isinstance(call, ToolCall) else call for call in calls]
 
 
 def _of_error(error: ProviderError) -> RecordedError:

@@ -18,11 +18,10 @@ from typing import Any, Self, get_args
 import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Reply
+from trioeval.providers.base import Reply, ToolCall
 from trioeval.providers.config import (
     did_you_mean,
     is_amount,
-    is_flag,
     is_integer,
     is_json,
     is_number,
@@ -81,17 +80,27 @@ class Recording:
     cost: float | None = None
     """US dollars, ≥ 0."""
     finish_reason: str | None = None
-    is_refusal: bool = False
+    text: str | None = None
+    """The visible answer; None if it is the output."""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """The tools that the model requested; None without any."""
+    reasoning: str | None = None
+    refusal: str | None = None
     log_probs: tuple[float, ...] | None = None
     line: int | None = attrs.field(default=None, eq=False)
     """Line number in its file, from 1; None if it is not from a file."""
 
     @property
-    def unlimited_values(self) -> Sequence[Any]:
-        """All parts of the reply whose size nothing else limits."""
+    def unlimited_values(self) -> Sequence[Sequence[Any]]:
+        """All parts of the reply whose size nothing else limits; in each group none repeats another."""
         if self.error is not None:
-            return self.error.message, self.finish_reason
-        return self.output, self.model, self.finish_reason, self.log_probs
+            return ((self.error.message, self.finish_reason),)
+        calls = [call.to_json() for call in self.tool_calls or ()]
+        return (
+            (self.output, self.model, self.finish_reason, self.log_probs),
+            (self.text, self.reasoning, calls),
+            (self.refusal,),
+        )
 
     def failure(self) -> ProviderError | None:
         """Return the recorded failure as an error that can be raised; None if there is an output."""
@@ -118,7 +127,10 @@ class Recording:
             usage=self.usage,
             cost=self.cost,
             finish_reason=self.finish_reason,
-            is_refusal=self.is_refusal,
+            text=self.text,
+            tool_calls=self.tool_calls or (),
+            reasoning=self.reasoning,
+            refusal=self.refusal,
             log_probs=self.log_probs,
             first_token=None if self.first_token_ms is None else self.first_token_ms / 1000,
             metadata={} if self.model is None else {"model": self.model},
@@ -215,6 +227,8 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
         given["error"] = RecordedError(**{**failure, "fault": fault})
     if "usage" in given:
         given["usage"] = Usage(**given["usage"])
+    if "tool_calls" in given:
+        given["tool_calls"] = tuple(ToolCall(**call) for call in given["tool_calls"])
     if "log_probs" in given:
         given["log_probs"] = tuple(given["log_probs"])
     return Recording(**given, line=number)
@@ -280,6 +294,24 @@ def _is_log_probs(value: Any) -> bool:
     )
 
 
+CALLS = 'a list of objects with "name", "arguments" (an object or text) and "id" (text or left out)'
+"""The form of tool calls, for messages."""
+
+
+def are_calls(value: Any) -> bool:
+    """Return whether a value is tool calls as JSON data."""
+    return isinstance(value, list | tuple) and all(map(_is_call, value))
+
+
+def _is_call(value: Any) -> bool:
+    match value:
+        case {"name": str(), "arguments": dict() | str() as arguments, **rest}:
+            known = rest.keys() <= {"id"} and isinstance(rest.get("id"), str | None)
+            return known and is_json(arguments)
+        case _:
+            return False
+
+
 def _is_reasons(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
@@ -303,7 +335,10 @@ CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "usage": (f"an object of token counts ({_COUNTS})", _is_usage),
     "cost": _AMOUNT,
     "finish_reason": _TEXT,
-    "is_refusal": ("true or false", is_flag),
+    "text": _TEXT,
+    "tool_calls": (CALLS, are_calls),
+    "reasoning": _TEXT,
+    "refusal": _TEXT,
     "log_probs": ("a list of numbers", _is_log_probs),
 }
 """The requirement on the value of each field."""

@@ -211,7 +211,9 @@ class ReplayProvider:
         await trio.sleep(latency * settings.speed)
         if take is None:
             raise ProviderError("replay_miss", self._miss(request.prompt))
-        if (more := excess(take.unlimited_values, settings.most_bytes)) is not None:
+        for values in take.unlimited_values:
+            if (more := excess(values, settings.most_bytes)) is None:
+                continue
             place = f"{settings.file}:{take.line}"
             message = f"the recorded reply has {more}, the maximum that {MAX_RESPONSE.name} allows"
             raise ProviderError("malformed_reply", f"{place}: {message}", fault=Fault.REFUSED)

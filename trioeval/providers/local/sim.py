@@ -162,7 +162,7 @@ class SimProvider:
             usage=usage,
             cost=None if settings.price is None else settings.price.cost(usage),
             finish_reason="stop",
-            is_refusal=refused,
+            refusal=output if refused else None,
             metadata={"model": settings.model},
         )
 

@@ -21,7 +21,7 @@ import trio
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
 from trioeval.executables import start_failure
 from trioeval.open_files import TOO_MANY, too_many_open_files
-from trioeval.providers.base import Guardrails, Reply, Request
+from trioeval.providers.base import Guardrails, Reply, Request, ToolCall
 from trioeval.providers.bounds import check_marks
 from trioeval.providers.command_secrets import hide_in_command, secrets_of_command
 from trioeval.providers.config import (
@@ -38,6 +38,7 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.endpoint import digest
+from trioeval.providers.local.recordings import CALLS, are_calls
 from trioeval.providers.programs.entries import (
     DEFAULT_MAX_OUTPUT,
     DEFAULT_TIMEOUT,
@@ -218,6 +219,10 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(_is_float, value))
 
 
+def _is_any_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_guardrails(value: Any) -> bool:
     return isinstance(value, Mapping) and is_flag(value.get("flagged"))
 
@@ -239,6 +244,8 @@ _FIELDS = (
     Key("logProbs", "a list of numbers", _are_numbers),
     Key("finishReason", "text", is_text),
     Key("isRefusal", "true or false", is_flag),
+    Key("reasoning", "text", _is_any_text),
+    Key("toolCalls", CALLS, are_calls),
     Key("guardrails", 'an object with "flagged": true or false', _is_guardrails),
     Key("metadata", "an object", is_json_object),
 )
@@ -276,7 +283,7 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
             usage=_read_usage(usage) if _is_usage(usage) else None,
             money=float(cost) if _is_amount(cost) else None,
         )
-    if output.name not in given:
+    if output.name not in given and not given.get("tool_calls"):
         or_text = ", or text" if output.name == "output" else ""
         right = f'must return an object with "{output.name}" or "error"{or_text}'
         raise _wrong(f"{name} {right}", value)
@@ -286,12 +293,16 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
             raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part)
     guardrails, log_probs = given.get("guardrails"), given.get("log_probs")
     metadata = given.get("metadata") or {}
+    shown, calls = given.get(output.name), given.get("tool_calls") or ()
+    refusal = shown if isinstance(shown, str) else ""
     return Reply(
-        output=given[output.name],
+        output=shown,
+        tool_calls=tuple(ToolCall(**call) for call in calls),
+        reasoning=given.get("reasoning") or None,
+        refusal=refusal if given.get("is_refusal") else None,
         usage=_read_usage(usage),
         cost=None if cost is None else float(cost),
         finish_reason=given.get("finish_reason"),
-        is_refusal=bool(given.get("is_refusal")),
         guardrails=None if guardrails is None else _read_guardrails(guardrails),
         log_probs=None if log_probs is None else tuple(map(float, log_probs)),
         raw=value,

@@ -5,14 +5,14 @@ Credentials and region are found as boto3 finds them: in the config, the environ
 
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 
 from trioeval.errors import Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import (
     THIS_PROVIDER,
     EntryContext,
@@ -31,7 +31,7 @@ from trioeval.providers.config import (
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.http.failures import classify, find_refusal
-from trioeval.providers.http.replies import FILTERED, count, field, objects, text
+from trioeval.providers.http.replies import FILTERED, count, field, joined, objects, read_call, text
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
 from trioeval.providers.sdk.entries import check_extra
@@ -126,12 +126,19 @@ class ConverseAdapter(Adapter):
         finish_reason = None if stop is None else FINISH_BY_STOP.get(stop, stop.lower())
         is_filtered = finish_reason == "content_filter"
         reason = text(data, "trace", "guardrail", "actionReason") or stop
-        output = self._output(objects(data, "output", "message", "content"))
+        blocks = objects(data, "output", "message", "content")
+        output, words = self._output(blocks), joined((text(one, "text") for one in blocks), "\n\n")
+        if is_filtered and not output:
+            output = words = FILTERED
+        thoughts = (text(one, "reasoningContent", "reasoningText", "text") for one in blocks)
         return Reply(
-            output=output or (FILTERED if is_filtered else ""),
+            output=output,
+            text=words or "",
+            tool_calls=tuple(_calls(blocks)),
+            reasoning=joined(thoughts, "\n\n"),
+            refusal=(reason or FILTERED) if is_filtered else None,
             usage=_usage(data),
             finish_reason=finish_reason,
-            is_refusal=is_filtered,
             guardrails=Guardrails(flagged=True, reason=reason) if is_filtered else None,
         )
 
@@ -228,6 +235,13 @@ def _block(part: Any) -> Any:
     return {
         "image": {"format": image.media_type.partition("/")[2], "source": {"bytes": image.data}}
     }
+
+
+def _calls(blocks: list[dict[str, Any]]) -> Iterator[ToolCall]:
+    for block in blocks:
+        use = block.get("toolUse")
+        if (name := text(use, "name")) is not None:
+            yield read_call(name, field(use, "input"), text(use, "toolUseId"))
 
 
 def _usage(data: Any) -> Usage:

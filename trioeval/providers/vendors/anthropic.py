@@ -2,14 +2,14 @@
 """Anthropic messages: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import EntryContext, ProviderSettings
 from trioeval.providers.http.adapter import METRICS, Adapter
 from trioeval.providers.http.endpoint import Service
@@ -18,7 +18,9 @@ from trioeval.providers.http.replies import (
     NOT_JSON,
     count,
     field,
+    joined,
     objects,
+    read_call,
     read_json,
     text,
 )
@@ -194,12 +196,19 @@ class MessagesAdapter(Adapter):
             raise self.failure("malformed_reply", "the reply is not a message", reply)
         stop = text(data, "stop_reason")
         refusal = _refusal(data) if stop == "refusal" else None
-        output = self._output(objects(data, "content"))
+        blocks = objects(data, "content")
+        output, words = self._output(blocks), _texts(blocks)
+        reason = None if refusal is None else refusal.reason or FILTERED
+        if not output and reason is not None:
+            output = words = reason
         return Reply(
-            output=output if output or refusal is None else refusal.reason or FILTERED,
+            output=output,
+            text=words,
+            tool_calls=tuple(_calls(blocks)),
+            reasoning=joined((text(block, "thinking") for block in blocks), "\n\n"),
+            refusal=reason,
             usage=_usage(data.get("usage")),
             finish_reason=None if stop is None else FINISH_REASONS.get(stop, stop.lower()),
-            is_refusal=refusal is not None,
             guardrails=refusal,
         )
 
@@ -286,6 +295,19 @@ def _says_something(block: Mapping[str, Any]) -> bool:
             return text(block, "thinking") is not None
         case kind:
             return kind != "redacted_thinking"
+
+
+def _texts(blocks: Iterable[Mapping[str, Any]]) -> str:
+    texts = (text(block, "text") for block in blocks if block.get("type") == "text")
+    return joined(texts, "\n\n") or ""
+
+
+def _calls(blocks: Iterable[Mapping[str, Any]]) -> Iterator[ToolCall]:
+    """Yield the calls that the caller has to answer; the service answers those of its own tools."""
+    for block in blocks:
+        name = text(block, "name")
+        if block.get("type") == "tool_use" and name is not None:
+            yield read_call(name, block.get("input"), text(block, "id"))
 
 
 def _refusal(data: Mapping[str, Any]) -> Guardrails:

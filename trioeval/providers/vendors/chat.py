@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Guardrails
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import (
     Key,
     config_path,
@@ -31,6 +31,7 @@ from trioeval.providers.http.replies import (
     count,
     field,
     objects,
+    read_call,
     read_json,
     read_number,
     text,
@@ -125,6 +126,10 @@ ANSWERS = (
 """Fields of a message; every reply has at least one of them."""
 
 
+REASONING = ("reasoning", "reasoning_content", "reasoning_details")
+"""Fields of a message with the model's reasoning."""
+
+
 def is_empty(message: Mapping[str, Any]) -> bool:
     """Return whether a message has no content at all; an empty text is content.
 
@@ -135,32 +140,64 @@ def is_empty(message: Mapping[str, Any]) -> bool:
     return message.get("content") != "" and not any(message.get(name) for name in ANSWERS)
 
 
-def read_output(
+def read_message(
     message: Mapping[str, Any], finish_reason: str | None, *, as_json: bool, show_thinking: bool
-) -> Any:
-    """Return the output of a message.
+) -> Reply:
+    """Return the reply in a message: its parts, and the output.
 
     Args:
         message: The message of the first choice.
         finish_reason: From `read_finish_reason`.
         as_json: Whether a text that is JSON is replaced by its value.
-        show_thinking: Whether its reasoning precedes the text.
+        show_thinking: Whether its reasoning is part of the output.
     """
+    thinking, content = _read_content(message)
     refusal = text(message, "refusal")
     if refusal is not None:
-        return refusal
-    thinking, content = _read_content(message)
-    if finish_reason == "content_filter":
-        return content or FILTERED
+        return Reply(text=refusal, refusal=refusal, reasoning=thinking)
+    if not content and finish_reason == "content_filter":
+        content = FILTERED
     calls = message.get("tool_calls") or message.get("function_call")
-    if calls:
-        return dict(message) if content else calls
-    content = content or text(message, "audio", "transcript") or ""
+    output: Any = calls
+    if not calls:
+        content = content or text(message, "audio", "transcript") or ""
+        output = _shown(content, thinking if show_thinking else None, as_json=as_json)
+    elif content:
+        hidden = () if show_thinking else REASONING
+        output = {name: value for name, value in message.items() if name not in hidden}
+    return Reply(
+        output=output,
+        text=content if isinstance(content, str) else "",
+        tool_calls=read_tool_calls(message),
+        reasoning=thinking,
+        refusal=FILTERED if finish_reason == "content_filter" else None,
+    )
+
+
+def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the tool calls of a message; a service's own tools may be texts instead of functions."""
+    found = []
+    for call in objects(message, "tool_calls"):
+        match call:
+            case {"function": {"name": str(name)} as function}:
+                found.append(read_call(name, function.get("arguments"), text(call, "id")))
+            case {"custom": {"name": str(name)} as custom}:
+                found.append(read_call(name, custom.get("input"), text(call, "id")))
+            case _:
+                pass
+    legacy = message.get("function_call")
+    if not found and (called := text(legacy, "name")) is not None:
+        found.append(read_call(called, field(legacy, "arguments"), None))
+    return tuple(found)
+
+
+def _shown(content: Any, thinking: str | None, *, as_json: bool) -> Any:
+    """Return the output for a content without tool calls."""
     if not isinstance(content, str):
         return content
     if as_json and (data := read_json(content)) is not NOT_JSON:
         return data
-    return f"Thinking: {thinking}\n\n{content}" if show_thinking and thinking else content
+    return f"Thinking: {thinking}\n\n{content}" if thinking else content
 
 
 def read_usage(data: Any) -> Usage:

@@ -2,13 +2,13 @@
 """Gemini generateContent and embedContent: a request to a body, a reply to an output."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import (
     EntryContext,
     Key,
@@ -26,7 +26,9 @@ from trioeval.providers.http.replies import (
     NOT_JSON,
     count,
     field,
+    joined,
     objects,
+    read_call,
     read_json,
     read_number,
     text,
@@ -71,9 +73,9 @@ def read_blocked(data: Mapping[str, Any]) -> Reply | None:
         return None
     reason = text(feedback, "blockReasonMessage") or blocked
     return Reply(
-        output=reason,
+        text=reason,
         finish_reason="content_filter",
-        is_refusal=True,
+        refusal=reason,
         guardrails=Guardrails(flagged=True, flagged_input=True, reason=reason),
     )
 
@@ -88,19 +90,28 @@ def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking
     """
     reason = text(candidate, "finishReason")
     parts = objects(candidate, "content", "parts")
-    output = _output(parts, as_json, show_thinking)
+    calls = tuple(_calls(parts))
+    answer = Reply(
+        output=_output(parts, as_json, show_thinking),
+        text=_texts(part for part in parts if not part.get("thought")),
+        tool_calls=calls,
+        reasoning=_texts(part for part in parts if part.get("thought")) or None,
+    )
     if reason in FILTERS:
         why = text(candidate, "finishMessage") or reason
-        return Reply(
-            output=output or FILTERED,
+        if not answer.output:
+            answer = Reply(text=FILTERED, reasoning=answer.reasoning)
+        return attrs.evolve(
+            answer,
             finish_reason="content_filter",
-            is_refusal=True,
+            refusal=why,
             guardrails=Guardrails(flagged=True, flagged_output=True, reason=why),
         )
     rated = bool(objects(candidate, "safetyRatings"))
-    return Reply(
-        output=output,
-        finish_reason=None if reason is None else FINISH_REASONS.get(reason, reason.lower()),
+    finish_reason = None if reason is None else FINISH_REASONS.get(reason, reason.lower())
+    return attrs.evolve(
+        answer,
+        finish_reason="tool_calls" if calls and finish_reason == "stop" else finish_reason,
         guardrails=Guardrails(flagged=False) if rated else None,
         log_probs=_log_probs(candidate),
     )
@@ -123,11 +134,22 @@ def _output(parts: Sequence[Mapping[str, Any]], as_json: bool, show_thinking: bo
     shown = [part for part in parts if show_thinking or not part.get("thought")]
     if not all(isinstance(part.get("text"), str) for part in shown):
         return shown
-    thoughts = "".join(part["text"] for part in shown if part.get("thought"))
-    answer = "".join(part["text"] for part in shown if not part.get("thought"))
+    thoughts = _texts(part for part in shown if part.get("thought"))
+    answer = _texts(part for part in shown if not part.get("thought"))
     if as_json and (data := read_json(answer)) is not NOT_JSON:
         return data
     return f"Thinking: {thoughts}\n\n{answer}" if thoughts else answer
+
+
+def _texts(parts: Iterable[Mapping[str, Any]]) -> str:
+    return joined((text(part, "text") for part in parts), "") or ""
+
+
+def _calls(parts: Iterable[Mapping[str, Any]]) -> Iterator[ToolCall]:
+    for part in parts:
+        call = field(part, "functionCall")
+        if (name := text(call, "name")) is not None:
+            yield read_call(name, field(call, "args"), text(call, "id"))
 
 
 def _log_probs(candidate: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -13,7 +13,7 @@ from trioeval.providers.base import Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.adapter import Adapter
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.http.replies import field, objects, read_number, text
+from trioeval.providers.http.replies import field, objects, read_number
 from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.messages import to_messages
@@ -28,7 +28,7 @@ from trioeval.providers.vendors.chat import (
     read_finish_reason,
     read_guardrails,
     read_log_probs,
-    read_output,
+    read_message,
     read_usage,
 )
 from trioeval.usage import Usage
@@ -192,16 +192,16 @@ class ChatAdapter(Adapter):
             raise self.failure("malformed_reply", "the reply is not a chat completion", reply)
         finish_reason = read_finish_reason(choice)
         form = field(self.body, "response_format")
-        return Reply(
-            output=read_output(
-                message,
-                finish_reason,
-                as_json=isinstance(form, Mapping) and form.get("type") == "json_schema",
-                show_thinking=self.show_thinking,
-            ),
+        answer = read_message(
+            message,
+            finish_reason,
+            as_json=isinstance(form, Mapping) and form.get("type") == "json_schema",
+            show_thinking=self.show_thinking,
+        )
+        return attrs.evolve(
+            answer,
             usage=read_usage(data),
             finish_reason=finish_reason,
-            is_refusal=bool(text(message, "refusal")) or finish_reason == "content_filter",
             guardrails=read_guardrails(data, choice, finish_reason),
             log_probs=read_log_probs(choice),
             metadata=read_extras(data, message),

@@ -41,7 +41,7 @@ from trioeval.providers.vendors.responses_messages import (
     read_finish_reason,
     read_log_probs,
     read_output,
-    read_refusal_text,
+    read_parts,
     read_usage,
     to_body,
     to_input,
@@ -245,24 +245,30 @@ class ResponsesAdapter(Adapter):
         self._check(data, reply)
         items = objects(data, "output")
         finish_reason = read_finish_reason(data, items)
-        refusal = read_refusal_text(items)
+        answer = read_parts(items)
+        reason = answer.refusal
         is_filtered = finish_reason == "content_filter"
-        is_refusal = is_filtered or refusal is not None
+        is_refusal = is_filtered or reason is not None
         output = read_output(
             items,
             show_thinking=self.show_thinking,
-            wants_json=refusal is None and self._wants_json(data),
+            wants_json=reason is None and self._wants_json(data),
         )
         extras = {
             "service_tier": text(data, "service_tier"),
             "annotations": read_annotations(items),
         }
+        if is_filtered and not output:
+            output = FILTERED
         return Reply(
-            output=(output or FILTERED) if is_filtered else output,
+            output=output,
+            text=FILTERED if output == FILTERED else answer.text,
+            tool_calls=answer.tool_calls,
+            reasoning=answer.reasoning,
+            refusal=(reason or FILTERED) if is_refusal else None,
             usage=read_usage(data.get("usage")),
             finish_reason=finish_reason,
-            is_refusal=is_refusal,
-            guardrails=Guardrails(flagged=True, flagged_output=True, reason=refusal)
+            guardrails=Guardrails(flagged=True, flagged_output=True, reason=reason)
             if is_refusal
             else None,
             log_probs=read_log_probs(items),

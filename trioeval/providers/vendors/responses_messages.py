@@ -11,8 +11,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from trioeval.providers.base import Reply, ToolCall
 from trioeval.providers.config import Key, is_count, is_json_object, is_number, is_text, is_texts
-from trioeval.providers.http.replies import NOT_JSON, count, field, objects, read_json, text
+from trioeval.providers.http.replies import (
+    NOT_JSON,
+    count,
+    field,
+    joined,
+    objects,
+    read_call,
+    read_json,
+    text,
+)
 from trioeval.providers.messages import OPENS_LIKE_JSON, to_messages
 from trioeval.providers.vendors.chat import CALL_KEYS, DEFAULTS, REASONING_DEFAULTS, drop_sampling
 from trioeval.usage import Usage
@@ -160,10 +170,16 @@ def read_output(items: Sequence[Item], *, show_thinking: bool, wants_json: bool)
     )
 
 
-def read_refusal_text(items: Sequence[Item]) -> str | None:
-    """Return the model's refusal; None if it did not refuse."""
-    refusals = (text(part, "refusal") for part in _parts(items) if part.get("type") == "refusal")
-    return next((refusal for refusal in refusals if refusal), None)
+def read_parts(items: Sequence[Item]) -> Reply:
+    """Return the reply in the items of a response, without an output for anything but text and calls."""
+    refusals = [text(part, "refusal") for part in _parts(items) if part.get("type") == "refusal"]
+    thoughts = [text(part, "text") for item in items for part in _reasoning(item)]
+    return Reply(
+        text="\n".join(words for item in items for words in _message(item)),
+        tool_calls=tuple(call for item in items for call in _calls(item)),
+        reasoning=joined(thoughts, "\n"),
+        refusal=joined(refusals[:1], ""),
+    )
 
 
 def read_log_probs(items: Sequence[Item]) -> tuple[float, ...] | None:
@@ -216,6 +232,17 @@ def _says_something(item: Item) -> bool:
             return any(text(part, "text") for part in _thoughts(item))
         case _:
             return True
+
+
+def _calls(item: Item) -> Iterator[ToolCall]:
+    name = text(item, "name")
+    if text(item, "type") in CALLS and name is not None:
+        arguments = item.get("arguments" if item["type"] == "function_call" else "input")
+        yield read_call(name, arguments, text(item, "call_id") or text(item, "id"))
+
+
+def _reasoning(item: Item) -> list[dict[str, Any]]:
+    return _thoughts(item) if item.get("type") == "reasoning" else []
 
 
 def _thoughts(item: Item) -> list[dict[str, Any]]:

@@ -210,9 +210,42 @@ def _as_messages(prompt: str | list[Json] | None) -> list[Json]:
 
 
 def _answer(record: RowRecord, model: str) -> Iterator[Json]:
-    if record.response is not None:
-        content = _text(record.output)
-        yield {"role": "assistant", "content": content, "source": "generate", "model": model}
+    if record.response is None:
+        return
+    content: str | list[Json] = _visible(record)
+    thought = record.response.get("reasoning")
+    if thought and isinstance(thought, str):
+        content = [{"type": "reasoning", "reasoning": thought}, {"type": "text", "text": content}]
+    message = {"role": "assistant", "content": content, "source": "generate", "model": model}
+    calls = [*_tool_calls(record.response.get("toolCalls"))]
+    yield {**message, "tool_calls": calls} if calls else message
+
+
+def _visible(record: RowRecord) -> str:
+    """Return the visible text of a reply: its output, or what is beside reasoning and tool calls in it."""
+    response = record.response or {}
+    if "raw" not in response:  # no transform has replaced the reply
+        if isinstance(text := response.get("text"), str):
+            return text
+        if response.get("toolCalls") and not isinstance(record.output, str):
+            return ""
+    return _text(record.output)
+
+
+def _tool_calls(calls: Any) -> Iterator[Json]:
+    """Yield tool calls; each has an id there, and arguments that are an object."""
+    for place, call in enumerate(calls if isinstance(calls, list) else (), 1):
+        match call:
+            case {"name": str(name), "arguments": dict(arguments)}:
+                found: Json = {"function": name, "arguments": arguments}
+            case {"name": str(name), **rest}:
+                text = _text(rest.get("arguments"))
+                fault = "the arguments are not a JSON object"
+                found = {"function": name, "arguments": {"input": text}, "parse_error": fault}
+            case _:
+                continue
+        id_ = call.get("id")
+        yield {"id": id_ if isinstance(id_, str) else f"call_{place}", "type": "function", **found}
 
 
 def _output(record: RowRecord, model: str) -> Json:
@@ -225,7 +258,7 @@ def _output(record: RowRecord, model: str) -> Json:
             {"message": message, "stop_reason": _STOPS.get(response["finishReason"], "unknown")}
             for message in _answer(record, model)
         ],
-        "completion": _text(response["output"]),
+        "completion": _visible(record),
         "usage": model_usage(response["tokenUsage"], response["cost"]),
     }
     if record.latency_ms is not None:

@@ -9,10 +9,11 @@ from trioeval.evaluation.journal import RecordedReply
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.records import read_reply, reply_json
 
-_COPIES = 3
-"""The number of copies of a value in an entry: as output, as received, and in the metadata."""
-_TIMES = 8
-"""The largest ratio of an entry to its reply's bytes: two copies, each byte in ASCII as up to three, and the
+_COPIES = 4
+"""The number of copies of a value in an entry: as output, as received, as a part such as the text or the
+arguments of a tool, and in the metadata."""
+_TIMES = 13
+"""The largest ratio of an entry to its reply's bytes: four copies, each byte in ASCII as up to three, and the
 rest."""
 _FIRST_ERROR = 400
 """The first HTTP status that is a failure."""
@@ -33,9 +34,9 @@ class CacheEntry:
         """Return the reply, a new object each time.
 
         Args:
-            most_bytes: The bytes that the reply was allowed when it arrived. An entry has it twice, as output
-                and as received, and each time in ASCII; it may have many times as many bytes, and more cannot
-                be a stored reply.
+            most_bytes: The bytes that the reply was allowed when it arrived. An entry has it several times,
+                as output and as received for example, and each time in ASCII; it may have many times as many
+                bytes, and more cannot be a stored reply.
 
         Raises:
             ProviderError: `malformed_reply`: it is larger than that; nothing of it was parsed.
