@@ -27,10 +27,9 @@ from trioeval.agent.workspace import read_plain, write_plain, write_whole
 from trioeval.agent.workspace_tools import DONE, WorkspaceTools
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
-from trioeval.providers import ToolCall
+from trioeval.evaluation.tools import (
     Message,
     ModelTurn,
-    ToolCall,
     ToolConversation,
     ToolResult,
     first_messages,
@@ -39,7 +38,7 @@ from trioeval.providers import ToolCall
 )
 from trioeval.kernel import Calls
 from trioeval.nurseries import open_plain_nursery
-from trioeval.providers import Request
+from trioeval.providers import Request, ToolCall
 from trioeval.providers.messages import to_messages
 
 # The tool results of one attempt of a model, in a file: one line of JSON for each call.
