@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
     from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
     from trioeval.question_eval.answer import QuestionResult as QuestionResult
+    from trioeval.rates import Budget as Budget
+    from trioeval.report.records import RowRecord as RowRecord
     from trioeval.report.stored import RunStart as RunStart
     from trioeval.run import PreparedSuite as PreparedSuite
     from trioeval.run import Row as Row
@@ -97,6 +99,11 @@ if TYPE_CHECKING:
     from trioeval.run import run_suite as run_suite
     from trioeval.run.build_dataset import Dataset as Dataset
     from trioeval.run.build_dataset import build_columns as build_columns
+    from trioeval.session.run import Run as Run
+    from trioeval.session.run import RunSummary as RunSummary
+    from trioeval.session.session import Session as Session
+    from trioeval.session.session import SessionObserver as SessionObserver
+    from trioeval.session.session import open_session as open_session
     from trioeval.store.cache.cache import open_cache as open_cache
     from trioeval.store.planner.planner import open_planner as open_planner
     from trioeval.store.reader import read_store as read_store
@@ -141,7 +148,11 @@ _HOMES = {
         " open_suite_limits prepare run_suite"
     ),
     "run.build_dataset": "Dataset build_columns",
+    "report.records": "RowRecord",
     "report.stored": "RunStart",
+    "session.run": "Run RunSummary",
+    "session.session": "Session SessionObserver open_session",
+    "rates": "Budget",
     "store.reader": "read_store",
     "store.store": "open_store",
     "store.cache.cache": "open_cache",

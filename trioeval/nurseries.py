@@ -10,7 +10,7 @@ import trio
 async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
     """Open a nursery whose block raises its own exceptions unwrapped, after all tasks have ended.
 
-    Errors of the tasks come in a group, as in any nursery. The end of the block cancels its tasks.
+    Errors of the tasks come in a group, as in any nursery. The end of the block waits for the tasks.
 
     Example:
         >>> async def main():

@@ -21,7 +21,7 @@ from typing import Any
 import trio
 
 import trioeval
-from trioeval.cli.output import write_results
+from trioeval.report.files import write_results
 from trioeval.report.formats.json import compact
 from trioeval.report.head import config_tests, head_of
 from trioeval.report.records import RowRecord

@@ -11,12 +11,12 @@ import trio
 
 import trioeval
 from trioeval.cli.commands.agent_folders import case_folders, remove_cases, report_deleted
-from trioeval.cli.run.agents import agent_terms, check_workspaces
 from trioeval.cli.run.plan import plan_lines
 from trioeval.errors import UsageError
 from trioeval.report.head import Head, HeadCase
 from trioeval.report.stored import StoredRunFacts
 from trioeval.run import prepare
+from trioeval.session.agents import agent_options, check_workspaces
 
 
 def run_folder(folder: Path) -> Path:
@@ -171,7 +171,7 @@ def test_agents_of_a_run_that_is_not_stored_queue_in_memory(
 
     async def states() -> list[str]:
         async with AsyncExitStack() as stack:
-            terms = await agent_terms(prepared, None, "r", stack, warn=pytest.fail)
+            terms = await agent_options(prepared, None, "r", stack, warn=pytest.fail)
             assert terms is not None
             assert terms.folder is None
             if (planner := terms.planner) is None:

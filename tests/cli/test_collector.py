@@ -9,16 +9,17 @@ import pytest
 import trio
 
 import trioeval
-from trioeval.cli import output
 from trioeval.cli.run import results as collector
 from trioeval.cli.run.execution import RowObserver
-from trioeval.cli.run.results import Collector
+from trioeval.cli.run.results import write_documents
 from trioeval.cli.run.start import Continuation, begin, start_of
 from trioeval.errors import OutputError
 from trioeval.evaluation.reconcile import Retry
+from trioeval.report import files as output
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
+from trioeval.session.collector import Collector
 from trioeval.store.store import open_store
 
 INFO = RunInfo(utc_exported="2026-01-01T00:00:00.000Z", duration_ms=0)
@@ -56,7 +57,7 @@ def collected(
             )
             await found.add_rest()
             await run.durable()
-            return found, found.close(INFO)
+            return found, [*found.close(), *write_documents(outputs, found.results(INFO))]
 
     return trio.run(main)
 
@@ -77,8 +78,8 @@ def test_a_failed_document_does_not_affect_the_others(
     _, errors = collected(prepared, outputs)
     fault = "cannot be written: RecursionError: too deep; this is a bug in trioeval"
     assert [str(error) for error in errors] == [
-        f"-o {tmp_path / 'a.csv'}: {fault}",
-        f"-o {tmp_path / 'c.csv'}: {fault}",
+        f"{tmp_path / 'a.csv'}: {fault}",
+        f"{tmp_path / 'c.csv'}: {fault}",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.json", "d.yaml"]
 

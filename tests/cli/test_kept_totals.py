@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from trioeval.cli import run_command_line
-from trioeval.cli.stored_results import totals_of
 from trioeval.report.head import Head
 from trioeval.report.kept_totals import kept_text, read_kept
 from trioeval.report.totals import LATENCY_SHARES
 from trioeval.store.reader import read_store
+from trioeval.store.stored_results import totals_of
 
 DATABASE = Path(".trioeval/results.db")
 TESTS = 30

@@ -16,7 +16,6 @@ from trioeval.cli.flags import OutputFlags, ProgressMode, RunFlags, check_flags
 from trioeval.cli.progress.live import pause
 from trioeval.cli.progress.plain import PlainProgress, plain_line
 from trioeval.cli.progress.progress import choose_mode
-from trioeval.cli.progress.run import RunStateSource
 from trioeval.cli.progress.table import Room, compact, picture, wait_words
 from trioeval.columns.lanes import OWN_LANES
 from trioeval.errors import UsageError
@@ -24,6 +23,7 @@ from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Plan, WaitReason, colle
 from trioeval.report.activity import Activity
 from trioeval.report.run_state import LaneState, RunSnapshot
 from trioeval.run import Status
+from trioeval.session.progress import RunStateSource
 from trioeval.testing import run_virtual
 
 

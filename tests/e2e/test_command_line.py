@@ -146,22 +146,22 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (
             ["good.json", "-o", "out.xlsx"],
             2,
-            "-o out.xlsx: the suffix must be one of .csv, ",
+            "out.xlsx: the suffix must be one of .csv, ",
         ),
         (
             ["good.json", "-o", "good.json/out.json"],
             2,
-            "-o good.json/out.json: the folder good.json cannot be created: File exists",
+            "good.json/out.json: the folder good.json cannot be created: File exists",
         ),
         (
             ["good.json", "-o", "/proc/x.json"],
             2,
-            "-o /proc/x.json: the folder /proc is not writable",
+            "/proc/x.json: the folder /proc is not writable",
         ),
         (
             ["good.json", "-o", "/proc/x.jsonl"],
             2,
-            "-o /proc/x.jsonl: the folder /proc is not writable",
+            "/proc/x.jsonl: the folder /proc is not writable",
         ),
         (["good.json", "--trace", "/proc/x.json"], 2, "--trace /proc/x.json: cannot be written to"),
         (["good.json", "-j", "0"], 2, "Must be >= 1"),
@@ -352,7 +352,7 @@ def test_a_full_disk_is_reported_and_loses_no_paid_row(tmp_path: Path) -> None:
     write(tmp_path / "suite.json", echo_suite())
     done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
-    assert "-o full.jsonl: cannot be written: No space left on device\n" in done.stderr
+    assert "full.jsonl: cannot be written: No space left on device\n" in done.stderr
     # How many rows were started before the file failed depends on the speed of the machine.
     assert "exit 1: some results could not be written, see above" in last_line(done)
     rows = json.loads((tmp_path / "good.json").read_text())["results"]["results"]
@@ -375,7 +375,7 @@ def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_
     assert done.returncode == 1
     first, *more = done.stderr.splitlines()
     assert first.startswith(".trioeval/results.db: the store of runs cannot be")
-    assert any(line.startswith("-o a.json: cannot be written: File too large") for line in more)
+    assert any(line.startswith("a.json: cannot be written: File too large") for line in more)
     assert "pass rate" in done.stderr
     more = re.findall(r"… and (\d+) more rows?", done.stdout)
     not_run = re.findall(r"^(\d+) rows not run: ", done.stderr, re.MULTILINE)

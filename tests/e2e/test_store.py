@@ -141,7 +141,7 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("runs prune --older-than soon", 2, "--older-than must be an age such as 12h, 30d or 8w"),
         ("runs delete eval-old nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
         ("export eval-old", 2, "name the files to write: trioeval export RUN -o FILE"),
-        ("export eval-old -o x.xlsx", 2, "-o x.xlsx: the suffix must be one of"),
+        ("export eval-old -o x.xlsx", 2, "x.xlsx: the suffix must be one of"),
         (
             "import old.json",
             2,

@@ -33,11 +33,16 @@ class Settle:
 Step = Use | Settle
 
 counts = st.integers(0, 30)
-budgets = st.builds(
+lone_budgets = st.builds(
     Budget,
     st.none() | st.integers(0, 12),
     st.none() | st.integers(0, 60),
     st.none() | st.integers(0, 60).map(lambda cents: cents / 100),
+)
+budgets = lone_budgets | st.builds(
+    lambda inner, outer: Budget(inner.requests, inner.tokens, inner.money, within=outer),
+    lone_budgets,
+    lone_budgets,
 )
 steps = st.lists(
     st.builds(Use, counts, counts) | st.builds(Settle, st.integers(0, 9), counts, counts),
@@ -75,9 +80,10 @@ def test_a_budget_is_never_overspent_by_calls_within_their_holds(
                 budget.settle(hold, tokens=tokens, money=cents / 100)
             case _:
                 pass
-        assert all(
-            limit is None or amount <= Fraction(str(limit)) for amount, limit in used(budget)
-        )
+        for one in filter(None, (budget, budget.within)):
+            assert all(
+                limit is None or amount <= Fraction(str(limit)) for amount, limit in used(one)
+            )
 
 
 @attrs.define
@@ -319,3 +325,44 @@ def test_a_follower_is_notified_once_of_the_next_settlement() -> None:
         assert hold is not None
         budget.settle(hold, tokens=1, money=0.0)
     assert listener.notified == 1
+
+
+@given(lone_budgets, st.lists(st.tuples(st.integers(0, 2), steps.map(tuple)), max_size=6))
+def test_a_budget_around_others_counts_all_of_their_calls(
+    outer: Budget, scripts: list[tuple[int, tuple[Step, ...]]]
+) -> None:
+    """What runs hold and spend under one budget is its own; after the last settlement nothing is held."""
+    inner = [Budget(within=outer) for _ in range(3)]
+    holds: list[tuple[Budget, Hold]] = []
+    for number, script in scripts:
+        budget = inner[number]
+        for step in script:
+            match step:
+                case Use(tokens, cents):
+                    hold = budget.reserve(tokens=tokens, money=cents / 100)
+                    holds += [] if hold is None else [(budget, hold)]
+                case Settle(place, _, _) if holds:
+                    owner, hold = holds.pop(place % len(holds))
+                    owner.settle(hold, tokens=0, money=0.0)
+                case _:
+                    pass
+            assert sum(one.spent.requests for one in inner) == outer.spent.requests
+            assert sum(one.reserved.tokens for one in inner) == outer.reserved.tokens
+    for owner, hold in holds:
+        owner.settle(hold, tokens=0, money=0.0)
+    assert outer.reserved == Amounts()
+
+
+def test_a_follower_is_notified_of_a_settlement_around_its_budget() -> None:
+    """A call that waits for its own budget or the one around it is woken by either, also after the other."""
+    outer = Budget(tokens=10)
+    budget, other, listener = Budget(tokens=8, within=outer), Budget(within=outer), Listener()
+    first, second = budget.reserve(tokens=5), other.reserve(tokens=5)
+    assert first is not None
+    assert second is not None
+    budget.follow(listener)
+    other.settle(second, tokens=5, money=0.0)
+    assert listener.notified == 1
+    budget.follow(listener)
+    budget.settle(first, tokens=0, money=0.0)
+    assert listener.notified >= 2

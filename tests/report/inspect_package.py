@@ -11,7 +11,7 @@ from finished import results_of
 from hostile import hostile, hostile_suite
 from test_inspect_log import SUITE, mine
 
-from trioeval.cli.output import write_results
+from trioeval.report.files import write_results
 
 log_package: Any = pytest.importorskip("inspect_ai.log")
 

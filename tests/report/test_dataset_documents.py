@@ -12,8 +12,8 @@ from finished import results_of
 from made_datasets import CUT, FINE, MADE, results_of_dataset
 from page_data import PageData
 
-from trioeval.cli.output import FORMATS, write_results
 from trioeval.report.columns import dataset_json
+from trioeval.report.files import FORMATS, write_results
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.document import document
 from trioeval.report.formats.junit import junit_chunks

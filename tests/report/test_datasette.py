@@ -13,7 +13,7 @@ import pytest
 import trio
 from finished import results_of
 
-from trioeval.cli.output import write_results
+from trioeval.report.files import write_results
 from trioeval.report.formats.datasette import HIDDEN, VIEWS, datasette_metadata
 from trioeval.store.store import open_store
 

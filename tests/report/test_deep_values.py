@@ -14,7 +14,7 @@ from finished import results_of, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.cli.output import FORMATS, write_results
+from trioeval.report.files import FORMATS, write_results
 from trioeval.report.formats.json import DEEPEST, TOO_DEEP, shallow, to_json
 from trioeval.report.records import RowRecord
 from trioeval.report.row import row_json

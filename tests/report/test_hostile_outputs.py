@@ -21,7 +21,7 @@ from hostile import (
 )
 from rich.console import Console
 
-from trioeval.cli.output import FORMATS
+from trioeval.report.files import FORMATS
 from trioeval.report.formats.csv import inert_cell
 from trioeval.report.formats.json import compact
 from trioeval.report.head import config_tests

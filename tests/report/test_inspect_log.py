@@ -12,9 +12,9 @@ import pytest
 from finished import results_of
 
 import trioeval
-from trioeval.cli.output import write_results
 from trioeval.columns.result import DatasetResult
 from trioeval.errors import OutputError
+from trioeval.report.files import write_results
 from trioeval.report.formats.inspect_log import logs_of
 from trioeval.report.results import Results
 from trioeval.report.strip import Strip
@@ -126,7 +126,7 @@ def test_each_column_has_its_own_log(tmp_path: Path) -> None:
     names = ["r-1-my-model.eval", "r-2-mine.eval", "r-3-back.eval"]
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    with pytest.raises(OutputError, match=r"-o .*x\.eval: no task has rows"):
+    with pytest.raises(OutputError, match=r".*x\.eval: no task has rows"):
         write_results(tmp_path / "x.eval", [data])
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from trioeval.cli.progress.run import RunStateSource
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.report.activity import Activity, RowPace, all_left_s
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
+from trioeval.session.progress import RunStateSource
 from trioeval.testing import run_virtual
 
 

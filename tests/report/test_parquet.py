@@ -9,8 +9,8 @@ import attrs
 import pytest
 from finished import results_of
 
-from trioeval.cli.output import check_outputs, write_results
 from trioeval.errors import OutputError, UsageError
+from trioeval.report.files import check_outputs, write_results
 from trioeval.report.formats import parquet as own
 from trioeval.report.formats.parquet import PARQUET_COLUMNS, missing_for_parquet
 from trioeval.report.results import Results

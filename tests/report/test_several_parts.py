@@ -11,7 +11,7 @@ import attrs
 import yaml
 from finished import SUITE, results_of, rows_of
 
-from trioeval.cli.output import write_results
+from trioeval.report.files import write_results
 from trioeval.report.formats.csv import csv_chunks
 from trioeval.report.formats.document import run_document
 from trioeval.report.formats.junit import junit_chunks

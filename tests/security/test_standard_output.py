@@ -84,7 +84,7 @@ def test_a_result_file_on_a_full_device_has_exit_code_one_and_keeps_the_device(
     (tmp_path / "out.json").symlink_to("/dev/full")
     code, stderr = _run(tmp_path, "run", "-o out.json > /dev/null")
     assert code == 1
-    assert "-o out.json: cannot be written: No space left on device" in stderr
+    assert "out.json: cannot be written: No space left on device" in stderr
     assert stderr.splitlines()[-1].endswith(
         "; exit 1: some results could not be written, see above"
     )

@@ -230,19 +230,6 @@ def existing_database(db: Path | None, environment: EnvironmentSettings) -> Path
     return path
 
 
-def agents_folder(database: Path, run: str) -> Path:
-    """Return the folder of a run's agents, which is beside its database.
-
-    Example:
-        >>> agents_folder(Path(".trioeval/results.db"), "eval-1").as_posix()
-        '.trioeval/agents/eval-1'
-        >>> agents_folder(Path("my.db"), "eval-1").as_posix()
-        'my-agents/eval-1'
-    """
-    own = database.parent.name == FOLDER
-    return database.with_name("agents" if own else f"{database.stem}-agents") / run
-
-
 def cache_path(environment: EnvironmentSettings) -> Path | None:
     """Return the file of the cache; None for a cache in memory.
 

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from trioeval.columns.spec import Rows
 
 
+def _ignore(_result: DatasetResult, _rows: Rows) -> None:
+    """Do nothing with a result."""
+
+
 @attrs.frozen(kw_only=True)
 class DatasetOptions:
     """The observers of all datasets of a run, and the options of their execution."""
 
-    on_result: Callable[[DatasetResult, Rows], None]
+    on_result: Callable[[DatasetResult, Rows], None] = _ignore
     """Called once with each result, and with the numbered rows if they are in memory."""
     on_event: Callable[[str | None, DatasetEvent], None] | None = None
     """Called with each event and the id of its task."""

@@ -132,16 +132,29 @@ class Lanes(Mapping[str, Lane]):
         self.cap = None if cap is None else Cap(cap)
         self.by_name: dict[str, Lane] = {}
         """The same lanes as a plain dict, for look-ups at every call."""
-        draw = spread_evenly() if rng is None else rng
+        self._rng = spread_evenly() if rng is None else rng
         permits = {} if permits is None else permits
         for spec in specs:
-            if spec.name in self.by_name:
-                msg = f"two lanes are named {spec.name!r}"
-                raise PlanError(msg)
-            self.by_name[spec.name] = Lane(spec, draw, self.cap, permits.get(spec.name))
+            self.add(spec, permits.get(spec.name))
         if unknown := sorted(set(permits) - set(self.by_name)):
             msg = f"permits are given for unknown lanes {unknown}; the lanes are {sorted(self.by_name)}"
             raise PlanError(msg)
+
+    def add(self, spec: LaneSpec, permits: Permits | None = None) -> Lane:
+        """Make a lane, and return it; also while runs use other lanes.
+
+        Args:
+            spec: Its configuration.
+            permits: The source of permits for its calls; None if they need none.
+
+        Raises:
+            PlanError: There is a lane with this name.
+        """
+        if spec.name in self.by_name:
+            msg = f"two lanes are named {spec.name!r}"
+            raise PlanError(msg)
+        lane = self.by_name[spec.name] = Lane(spec, self._rng, self.cap, permits)
+        return lane
 
     def __getitem__(self, name: str) -> Lane:
         return self.by_name[name]

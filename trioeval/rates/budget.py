@@ -83,6 +83,8 @@ class Hold:
     tokens: int
     micros: int
     """Money, in millionths."""
+    outer: "Hold | None" = None
+    """The hold of the same call on the budget around this one."""
 
 
 class Follower(Protocol):
@@ -115,6 +117,10 @@ class Budget:
     """The most tokens, ≥ 0; None sets no bound."""
     money: float | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     """The most money, ≥ 0 and finite, in the currency of the calls; None sets no bound."""
+    within: "Budget | None" = attrs.field(
+        default=None, kw_only=True, on_setattr=attrs.setters.frozen
+    )
+    """A budget around this one, such as that of several runs, which every call must fit as well."""
     _micros: int | None = attrs.field(init=False)
     """The most money, in millionths."""
     _requests_spent: int = attrs.field(init=False, default=0)
@@ -166,6 +172,10 @@ class Budget:
         tokens_after, micros_after = self._tokens_held + tokens, self._micros_held + hold.micros
         if self._shortage(requests, tokens_after, micros_after) is not None:
             return None
+        if self.within is not None:
+            hold.outer = self.within.reserve(requests=requests, tokens=tokens, money=money)
+            if hold.outer is None:
+                return None
         self._requests_spent += requests
         self._tokens_held, self._micros_held = tokens_after, micros_after
         self._open.add(hold)
@@ -175,7 +185,9 @@ class Budget:
         """Return whether `reserve` would hold such a call now; takes nothing."""
         tokens_after = self._tokens_held + tokens
         micros_after = self._micros_held + _rounded_up(money)
-        return self._shortage(requests, tokens_after, micros_after) is None
+        return self._shortage(requests, tokens_after, micros_after) is None and (
+            self.within is None or self.within.fits(requests=requests, tokens=tokens, money=money)
+        )
 
     def settle(self, hold: Hold, *, tokens: int, money: float) -> None:
         """Settle a call that is over and has used so much, ≥ 0 and finite; the rest of its hold is released.
@@ -192,6 +204,8 @@ class Budget:
         self._micros_held -= hold.micros
         self._tokens_spent += tokens
         self._micros_spent += _rounded_up(money)
+        if self.within is not None and hold.outer is not None:
+            self.within.settle(hold.outer, tokens=tokens, money=money)
         followers, self._followers = self._followers, []
         for follower in followers:
             follower.notify()
@@ -200,12 +214,17 @@ class Budget:
         """Notify `follower` once, when the next hold is settled."""
         if follower not in self._followers:
             self._followers.append(follower)
+        if self.within is not None:
+            self.within.follow(follower)
 
     def shortage(
         self, *, requests: int = 1, tokens: int = 0, money: float = 0.0
     ) -> BudgetError | None:
         """Return the error if such a call can never fit, whatever is released; None if it can."""
-        return self._shortage(requests, tokens, _rounded_up(money))
+        found = self._shortage(requests, tokens, _rounded_up(money))
+        if found is None and self.within is not None:
+            return self.within.shortage(requests=requests, tokens=tokens, money=money)
+        return found
 
     def _shortage(self, requests: int, tokens: int, micros: int) -> BudgetError | None:
         for dimension, limit, used, needed, unit in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -121,6 +122,11 @@ class Results:
     def prompt_text(self, text: str) -> str:
         """Return the text or label of a prompt, or its replacement if prompts must not be shown."""
         return STRIPPED_PROMPT if self.info.strip.prompt_text else text
+
+
+def utc(instant: datetime) -> str:
+    """Return an instant as JavaScript formats it."""
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def range_json(rows: range, outcome: str, error: str | None) -> dict[str, Any]:

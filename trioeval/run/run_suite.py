@@ -30,6 +30,7 @@ from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
+from trioeval.loading.load import load_suite
 from trioeval.providers import Provider
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
@@ -60,27 +61,51 @@ _ENDED_WITHIN = 5.0
 """The timeout for the end of killed processes, in seconds."""
 
 
+def ignore(_event: object) -> None:
+    """Do nothing: the default observer."""
+
+
 @attrs.frozen(kw_only=True)
 class RunOptions:
-    """The settings of a run and its observers; see the arguments of `run_suite`."""
+    """The settings of a run and its observers."""
 
     emit: Emit
-    emit_many: EmitMany | None
-    lanes: Lanes | None
-    stop: trio.Event
-    observe: Observer | None
-    observers: Observers | None
-    recorder: Recorder | None
-    run_id: str | None
-    warn: Callable[[str], None]
-    journal: RunJournal | None
-    record_observers: Sequence[RecordObserver]
-    cache: ReplyCache | None
-    refresh_cache: bool
-    questions: QuestionObserver | None
-    settled: Callable[[PreparedTask], None]
-    datasets: DatasetOptions
-    agents: AgentOptions | None
+    """Awaited with one row after another, each as soon as all rows before it in its task are known."""
+    emit_many: EmitMany | None = None
+    """Awaited instead of `emit` with many rows at once that were never started, in their place in the order,
+    except for the first ones; None emits each of them."""
+    lanes: Lanes | None = None
+    """Lanes that are shared with other runs; None makes those of the suite, with its limits."""
+    budget: Budget | None = None
+    """The budget of all calls, which other runs may share; None is that of the suite."""
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    """Once it is set, no new row starts and running rows continue to their end."""
+    observe: Observer | None = None
+    """Called with the events of lanes and jobs."""
+    observers: Observers | None = None
+    """Returns the observer for the jobs of one task, from the id of the task and a function that maps a job
+    to its row; called once for each task."""
+    recorder: Recorder | None = None
+    """Records every provider reply, except cached ones."""
+    run_id: str | None = None
+    """The value of `__evalId` in templates."""
+    warn: Callable[[str], None] = log.warning
+    """Called with harmless failures, such as that of an extension after a row."""
+    journal: RunJournal | None = None
+    """Records the suite, calls and rows, each as soon as it ends, and the end of the run in any case."""
+    record_observers: Sequence[RecordObserver] = ()
+    """Called with each call and row as soon as it ends, after the journal."""
+    cache: ReplyCache | None = None
+    """The cache of replies; None requests each reply."""
+    refresh_cache: bool = False
+    """True if each reply is requested and replaces the one in the cache."""
+    questions: QuestionObserver | None = None
+    """Called with each event of questions in tasks of type `question_eval`."""
+    settled: Callable[[PreparedTask], None] = ignore
+    """Called with each task whose tests are the rows of an earlier one, as soon as they are known."""
+    datasets: DatasetOptions = attrs.field(factory=DatasetOptions)
+    agents: AgentOptions | None = None
+    """The settings of tasks of type `agent`; None keeps their folders only during the run."""
 
 
 @attrs.frozen
@@ -211,7 +236,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 started_at + (limit_ms / 1000 if limit_ms else float("inf")),
                 how.stop,
                 how.observe,
-                _budget(options.budget),
+                how.budget or _budget(options.budget),
                 how.journal,
                 how.record_observers,
                 how.observers,
@@ -263,8 +288,17 @@ async def prepared_of(
     *,
     trusted: bool = True,
     allow_env: Collection[str] = (),
+    budget: BudgetSettings | None = None,
 ) -> PreparedSuite:
     """Return a prepared suite. A checkpoint if files are read.
+
+    Args:
+        suite: A suite, a prepared suite, or the path of a suite file.
+        providers: As for `prepare`.
+        kinds: As for `prepare`, for a path; None is all built-in types.
+        trusted: As for `prepare`, for a path.
+        allow_env: As for `prepare`, for a path.
+        budget: The budget of a suite without its own.
 
     Raises:
         SuiteError: As for `prepare`.
@@ -282,14 +316,18 @@ async def prepared_of(
         if providers is not None:
             raise UsageError("providers are set when a suite is prepared: pass them to `prepare`")
         return suite
-    make = functools.partial(
-        prepare,
-        suite,
-        providers=providers,
-        kinds=KINDS if kinds is None else kinds,
-        trusted=trusted,
-        allow_env=allow_env,
-    )
+
+    def make() -> PreparedSuite:
+        loaded = suite
+        if not isinstance(loaded, Suite):
+            own = KINDS if kinds is None else kinds
+            loaded = load_suite(loaded, kinds=own, trusted=trusted, allow_env=allow_env)
+        elif not trusted or allow_env:
+            raise UsageError(
+                "trust is set when a suite is loaded: pass trusted or allow_env to `load_suite`"
+            )
+        return prepare(_with_budget(loaded, budget), providers=providers)
+
     if isinstance(suite, Suite) and not suite.extensions:
         return make()
     started = LoadProcesses()
@@ -307,6 +345,17 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
+def _with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
+    """Return a suite with a budget, if it has none."""
+    if budget is None or suite.evaluate_options.budget is not None:
+        return suite
+    options = attrs.evolve(suite.evaluate_options, budget=budget)
+    tasks = tuple(
+        attrs.evolve(task, suite=_with_budget(task.suite, budget)) for task in suite.tasks
+    )
+    return attrs.evolve(suite, evaluate_options=options, tasks=tasks)
+
+
 def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
@@ -314,10 +363,6 @@ def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     for suite in suites:
         sources |= {source.task for source in suite.settings.sources()}
     return {task: TaskRows() for task in sources}
-
-
-def ignore(_event: object) -> None:
-    """Do nothing: the default observer."""
 
 
 def _budget(settings: BudgetSettings | None) -> Budget | None:

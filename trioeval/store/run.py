@@ -137,6 +137,7 @@ class StoredRun(RunJournal):
         self._read = read
         self._lock = lock
         self._start = start
+        self._has_suite = bool(start.heads)
         self._reported_ms = 0.0
         self._resumed = going.execution > 1
         self._kept: dict[str | None, ReusedRows] = {
@@ -185,8 +186,9 @@ class StoredRun(RunJournal):
                 f"run {self.id} is over; continue it with `await store.resume({self.id!r}, start)`"
             )
         place = self._place
-        if self._start.heads:
+        if self._has_suite:
             return
+        self._has_suite = True
         starts: list[RunStart] = []
 
         def ready() -> None:
@@ -354,15 +356,24 @@ class StoredRun(RunJournal):
 
     def record(self, row: Row) -> RowRecord:
         """Return the record of a row, as it is stored; or of the earlier one that counts instead."""
-        place = (row.task, row.index)
-        if place in self._standing:
-            source, text = self._source(row.task), self._place.unsaved.get(place)
+        if (row.task, row.index) in self._standing:
             with contextlib.suppress(StoreError):
-                if text is None and row.task in self._place.parts:
-                    text = read_body(self._read(), self._place.key(*place), source)
-                if text is not None:
-                    return RowRecord.of(source.parsed(row.index, text), text)
+                found = self.stored_record(row.task, row.index)
+                if found is not None:
+                    return RowRecord.of(found)
         return make_record(row, self._place)
+
+    def stored_record(self, task: str | None, index: int) -> Mapping[str, Any] | None:
+        """Return the record of a row that is durable, or that could not be written; None without one.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        place, source = (task, index), self._source(task)
+        text = self._place.unsaved.get(place)
+        if text is None and task in self._place.parts:
+            text = read_body(self._read(), self._place.key(*place), source)
+        return None if text is None else source.parsed(index, text)
 
     def _source(self, task: str | None) -> RecordSource:
         return RecordSource(self._writer.path, task)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 PROGRAM = "program"
 """The key of the flags that name the program of a suite without a file."""
+
+
+def new_run_id(now: datetime) -> str:
+    """Return a new id for a run that starts now, different from all others."""
+    return f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def run_start(

@@ -103,6 +103,7 @@ async def open_store(
         try:
             yield store
         finally:
+            store.is_closed = True
             with contextlib.suppress(sqlite3.Error):
                 reading.close()  # first, so that it does not keep the log from being truncated
             try:
@@ -130,12 +131,26 @@ class Store:
     _writer: Writer
     _reading: sqlite3.Connection
     _patience: float
+    is_closed: bool = attrs.field(init=False, default=False)
+    """True if nothing can be read or written any more."""
     _runs: list[StoredRun] = attrs.field(init=False, factory=list)
 
     @property
     def error(self) -> StoreError | None:
         """The reason why nothing is written any more; None while writes succeed."""
         return self._writer.error
+
+    def has(self, run_id: str) -> bool:
+        """Return whether there is a run with this id.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        try:
+            found = self._reading.execute("SELECT 1 FROM run WHERE id = ?", (run_id,))
+            return found.fetchone() is not None
+        except sqlite3.Error as error:
+            raise store_error(self.path, RUNS, error) from error
 
     def begin(self, start: RunStart) -> StoredRun:
         """Start a run.

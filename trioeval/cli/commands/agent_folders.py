@@ -13,10 +13,10 @@ import trio
 from trioeval.agent.case_folder import task_folder
 from trioeval.agent.journal import ProcessIdentity
 from trioeval.agent.processes import end_survivors
-from trioeval.cli.environment import agents_folder
 from trioeval.cli.terminal import say
 from trioeval.report.head import Head
 from trioeval.report.stored import StoredRunFacts
+from trioeval.session.agents import agents_folder
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

@@ -85,7 +85,7 @@ def export(file: Path, /) -> int:
         The file to write; an existing file is replaced.
     """
     from trioeval.cli.inputs import check_files
-    from trioeval.cli.output import LINES, write_whole
+    from trioeval.report.files import LINES, write_whole
     from trioeval.store.cache.file import export_entries
 
     path = _path()

@@ -11,8 +11,7 @@ from typing import Literal
 from trioeval.cli.commands.runs import CompareFlags
 from trioeval.cli.environment import databases, read_environment
 from trioeval.cli.inputs import check_files, check_not_suite_files
-from trioeval.cli.output import check_outputs, output_suffix, write_whole
-from trioeval.cli.stored_results import open_runs, results_of
+from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, draw, pour, say, show
 from trioeval.errors import UsageError
 from trioeval.report.compare import (
@@ -32,6 +31,7 @@ from trioeval.report.compare_chance import (
     nothing_shared,
 )
 from trioeval.report.compare_runs import Findings, UnreadRow, findings_of
+from trioeval.report.files import check_outputs, output_suffix, write_whole
 from trioeval.report.formats.json import json_chunks
 from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
@@ -40,6 +40,7 @@ from trioeval.report.statistics.bootstrap import Bootstrap
 from trioeval.report.stored import StoredRunFacts
 from trioeval.report.totals import cluster_of
 from trioeval.store.reader import StoreReader
+from trioeval.store.stored_results import results_of
 from trioeval.text_safety import escape_control_characters
 
 _SHOWN = 20  # changed rows
@@ -195,7 +196,12 @@ def _write_page(
 
     reader, old, new = runs
     environment = read_environment(os.environ)
-    before, after = (results_of(reader, facts, environment) for facts in (old, new))
+    before, after = (
+        results_of(
+            reader, facts, strip=environment.strip, escape_formulas=environment.escape_formulas
+        )
+        for facts in (old, new)
+    )
     write_whole(path, compare_chunks(before, after, by=by, sentences=sentences))
     say(f"wrote {path}: {new.id} beside {old.id}")
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from trioeval.cli.environment import database_path, databases, read_environment
 from trioeval.cli.inputs import check_files, check_not_suite_files
-from trioeval.cli.output import check_outputs
-from trioeval.cli.stored_results import open_runs, results_of, totals_of, write_stored
+from trioeval.cli.stored_results import open_runs, write_stored
 from trioeval.cli.terminal import Exit, say
 from trioeval.errors import StoreError, UsageError
+from trioeval.report.files import check_outputs
 from trioeval.report.formats.imported import Imported, imported
 from trioeval.report.kept_totals import kept_text
 from trioeval.report.stored import RunStart
 from trioeval.store.reader import read_store
 from trioeval.store.store import open_store
+from trioeval.store.stored_results import results_of, totals_of
 from trioeval.text import counted
 
 _AT_ONCE = 1000  # rows that are pending at once
@@ -44,7 +45,13 @@ def export_run(
         facts = reader.run(run)
         check_not_suite_files(written, facts.files)
         check_outputs(outputs)
-        results = results_of(reader, facts, environment, omit_zero_counters=omit_zero_counters)
+        results = results_of(
+            reader,
+            facts,
+            strip=environment.strip,
+            escape_formulas=environment.escape_formulas,
+            omit_zero_counters=omit_zero_counters,
+        )
         unwritten = write_stored(outputs, results)
         left_out = sum(one.unlisted for one in results)
     for error in unwritten:

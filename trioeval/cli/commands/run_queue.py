@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 from trioeval.agent.case_folder import ABOUT, CaseFiles, task_folder
-from trioeval.cli.environment import agents_folder, database_path, read_environment
+from trioeval.cli.environment import database_path, read_environment
 from trioeval.cli.terminal import Exit, draw, say, show
 from trioeval.errors import AgentError, UsageError
 from trioeval.report.run_list import queue_table, queued_json
+from trioeval.session.agents import agents_folder
 from trioeval.store.planner.queue import read_queue, set_line_limit
 from trioeval.text import counted
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from trioeval.cli.commands.agent_folders import case_folders
-from trioeval.cli.environment import agents_folder, read_environment
+from trioeval.cli.environment import read_environment
 from trioeval.cli.run.results import ended_lines
 from trioeval.cli.run.storage import RunStorage
-from trioeval.cli.stored_results import add_never_began, dataset_of, kept_totals, open_runs
+from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, draw, show
 from trioeval.columns.files import DatasetRows
 from trioeval.columns.lanes import OWN_LANES
@@ -43,8 +43,10 @@ from trioeval.report.summary import (
 )
 from trioeval.report.tables import UNFINISHED, Failures, FirstRows, columns_table, rows_table
 from trioeval.report.totals import Totals, success_text
+from trioeval.session.agents import agents_folder
 from trioeval.store.not_run_rows import NotRunRows
 from trioeval.store.reader import StoreReader
+from trioeval.store.stored_results import add_never_began, dataset_of, kept_totals
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 

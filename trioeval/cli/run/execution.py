@@ -23,10 +23,9 @@ from trioeval.cli.flags import RunFlags
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.run import RunViews
-from trioeval.cli.run.agents import agent_terms
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
-from trioeval.cli.run.results import Collector, show_results
-from trioeval.cli.run.start import Continuation, begin, utc
+from trioeval.cli.run.results import show_results, write_documents
+from trioeval.cli.run.start import Continuation, begin
 from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
 from trioeval.cli.stopping import StopRequests
@@ -39,10 +38,11 @@ from trioeval.kernel.events import guarded
 from trioeval.providers.secrets import hide_in
 from trioeval.report.activity import Activity
 from trioeval.report.kept_totals import kept_text
-from trioeval.report.results import Results, RunInfo
+from trioeval.report.results import Results, RunInfo, utc
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
 from trioeval.run.shared_limits import open_suite_limits
+from trioeval.session.collector import Collector
 from trioeval.store.database import DamagedError
 from trioeval.store.run import StoredRun
 from trioeval.text import counted
@@ -147,13 +147,7 @@ class Execution:
             limits = await sharing.enter_async_context(
                 open_suite_limits(self.prepared, warn=self._warn)
             )
-            agents = await agent_terms(
-                self.prepared,
-                self.storage.database,
-                self.start.id,
-                sharing,
-                warn=self._warn,
-            )
+            agents = await self._open_agents(sharing)
             telemetry = await self._open_telemetry(sharing)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
@@ -177,7 +171,10 @@ class Execution:
                 with trio.move_on_after(_SAFE_WITHIN, shield=True):
                     await self._store_all(run, collector, seconds)
                 info = attrs.evolve(self._info(seconds), activity=run.activities())
-                unwritten: list[TrioevalError] = [*collector.close(info)]
+                unwritten: list[TrioevalError] = [
+                    *collector.close(),
+                    *write_documents(collector.outputs, collector.results(info)),
+                ]
                 for error in unwritten:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
@@ -247,6 +244,16 @@ class Execution:
                 keys=[key for keys in self.start.keys.values() for key in keys],
                 warn=self._warn,
             )
+        )
+
+    async def _open_agents(self, stack: AsyncExitStack) -> AgentOptions | None:
+        """Open the resources of the run's agents; return None without agents."""
+        if "agent" not in self.prepared.task_types:
+            return None
+        from trioeval.session.agents import agent_options
+
+        return await agent_options(
+            self.prepared, self.storage.database, self.start.id, stack, warn=self._warn
         )
 
     async def _run_suite(

@@ -11,28 +11,23 @@ from trioeval.cli.arguments import LATEST
 from trioeval.cli.environment import EnvironmentSettings, database_path, databases, read_environment
 from trioeval.cli.flags import RunFlags, StorageFlags
 from trioeval.cli.inputs import check_files, check_not_suite_files, environ_with
-from trioeval.cli.output import check_outputs
 from trioeval.cli.run.exit_status import RunOutcome
 from trioeval.cli.run.start import Continuation
 from trioeval.cli.settings import first
 from trioeval.cli.stored_flags import StoredFlags
-from trioeval.cli.stored_results import (
-    datasets_of,
-    open_runs,
-    results_of,
-    stored_totals,
-    write_stored,
-)
+from trioeval.cli.stored_results import open_runs, write_stored
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import recorded_row_name
 from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
 from trioeval.evaluation.suite_files import CodeFiles, file_digests
+from trioeval.report.files import check_outputs
 from trioeval.report.head import Head
 from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite
 from trioeval.store.reader import StoreReader
 from trioeval.store.run_start import PROGRAM, judged_rows
+from trioeval.store.stored_results import datasets_of, results_of, stored_totals
 
 
 @attrs.frozen(kw_only=True)
@@ -251,7 +246,17 @@ def report_finished(found: RunToContinue, outputs: tuple[Path, ...]) -> int:
     with open_runs(found.flags.keep.db, environment) as reader:
         datasets = datasets_of(reader, facts)
         if outputs:
-            unwritten = [*write_stored(outputs, results_of(reader, facts, environment))]
+            unwritten = [
+                *write_stored(
+                    outputs,
+                    results_of(
+                        reader,
+                        facts,
+                        strip=environment.strip,
+                        escape_formulas=environment.escape_formulas,
+                    ),
+                )
+            ]
     for error in unwritten:
         say(error)
     ended = RunOutcome(

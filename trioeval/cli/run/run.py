@@ -30,9 +30,7 @@ from trioeval.cli.inputs import (
 )
 from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.logs import shown_logs
-from trioeval.cli.output import check_outputs
 from trioeval.cli.progress.progress import RunProgress, open_progress
-from trioeval.cli.run.agents import check_workspaces
 from trioeval.cli.run.execution import Execution
 from trioeval.cli.run.start import start_of
 from trioeval.cli.run.storage import RunStorage
@@ -47,6 +45,7 @@ from trioeval.cli.settings import (
 from trioeval.cli.stored_flags import stored_flags
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
+from trioeval.report.files import check_outputs
 from trioeval.run import PreparedSuite, prepare
 from trioeval.run.same_rows import task_digest
 from trioeval.suite.expand import expand
@@ -132,7 +131,6 @@ def run_loaded(
         reconcile=flags.keep.reconcile,
         named=flags.keep.db is not None if found is None else found.names_database,
     )
-    check_workspaces(prepared, storage.database)
     sources = CodeFiles(suite.directory)
     digests = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if found is None:
@@ -193,6 +191,10 @@ def _has_rows(suite: Suite) -> bool:
 def _execute(execution: Execution) -> int:
     flags = execution.flags
     check_outputs(flags.output.output)
+    if "agent" in execution.prepared.task_types:
+        from trioeval.session.agents import check_workspaces
+
+        check_workspaces(execution.prepared, execution.storage.database)
     if flags.output.trace is not None:
         from trioeval.cli.run.observers import check_trace
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from trioeval.report.results import utc
 from trioeval.report.stored import RunStart, StoredRunFacts
 from trioeval.run import PreparedSuite
 from trioeval.store.run import StoredRun
-from trioeval.store.run_start import run_start
+from trioeval.store.run_start import new_run_id, run_start
 from trioeval.store.store import Store
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def start_of(
         facts: The stored run to continue; None for a new run.
     """
     now = datetime.now(UTC)
-    run = f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}" if facts is None else facts.id
+    run = new_run_id(now) if facts is None else facts.id
     created = utc(now) if facts is None else facts.utc_created
     return run_start(prepared, run=run, utc_created=created, flags=flags)
 
@@ -62,8 +62,3 @@ async def begin(store: Store, start: RunStart, continued: Continuation | None = 
     if store.error is not None:
         raise store.error
     return run
-
-
-def utc(instant: datetime) -> str:
-    """Return an instant as JavaScript formats it."""
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

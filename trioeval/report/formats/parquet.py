@@ -136,15 +136,15 @@ def write_parquet(path: Path, parts: Sequence[Results]) -> None:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
             written: list[Path] = []
-            for batch in _batches(rows):
+            for batch in batches(rows):
                 written.append(Path(folder, f"{len(written)}.parquet"))
-                parquet.write(written[-1], kinds, _values(batch))
+                parquet.write(written[-1], kinds, column_values(batch))
             parquet.join(path, written)
     finally:
         parquet.close()
 
 
-def _batches(
+def batches(
     rows: Iterable[tuple[Results, RowRecord]],
 ) -> Iterator[list[tuple[Results, RowRecord]]]:
     """Yield rows in batches; an empty batch without rows."""
@@ -155,7 +155,8 @@ def _batches(
         yield batch
 
 
-def _values(batch: Sequence[tuple[Results, RowRecord]]) -> Mapping[str, Sequence[Any]]:
+def column_values(batch: Sequence[tuple[Results, RowRecord]]) -> Mapping[str, Sequence[Any]]:
+    """Return the values of rows by column, each of the column's type or None."""
     return {
         column.name: [_value(column.kind, column.get(part, record)) for part, record in batch]
         for column in PARQUET_COLUMNS

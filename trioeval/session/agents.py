@@ -1,31 +1,44 @@
-"""The resources of a run's agents: a folder beside the database, and a queue shared with other programs."""
+"""The resources of a run's agents: a folder beside its database, and a queue shared with other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trioeval.agent import is_agent
-from trioeval.cli.environment import agents_folder
+from trioeval.agent.cases import WorkspaceTemplates
+from trioeval.agent.model import case_of
+from trioeval.agent.open import AgentOptions
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
+from trioeval.store.database import OWN_FOLDER
+from trioeval.store.planner.planner import open_planner
 from trioeval.templates import is_template
 
-if TYPE_CHECKING:
-    from trioeval.agent.open import AgentOptions
+
+def agents_folder(database: Path, run: str) -> Path:
+    """Return the folder of a run's agents, which is beside its database.
+
+    Example:
+        >>> agents_folder(Path(".trioeval/results.db"), "eval-1").as_posix()
+        '.trioeval/agents/eval-1'
+        >>> agents_folder(Path("my.db"), "eval-1").as_posix()
+        'my-agents/eval-1'
+    """
+    own = database.parent.name == OWN_FOLDER
+    return database.with_name("agents" if own else f"{database.stem}-agents") / run
 
 
-async def agent_terms(
+async def agent_options(
     prepared: PreparedSuite,
     database: Path | None,
     run: str,
     stack: AsyncExitStack,
     *,
     warn: Callable[[str], None],
-) -> AgentOptions | None:
-    """Return the folder and queue of a run's agents, None without agents. A checkpoint if they use the queue.
+) -> AgentOptions:
+    """Return the folder and queue of a run's agents. A checkpoint if they use the queue.
 
     Args:
         prepared: The suite.
@@ -37,11 +50,6 @@ async def agent_terms(
     Raises:
         StoreError: The queue in the database cannot be used.
     """
-    if "agent" not in prepared.task_types:
-        return None
-    from trioeval.agent.open import AgentOptions
-    from trioeval.store.planner.planner import open_planner
-
     limit = prepared.suite.run_limits.max_concurrent_root_tasks
     planner = None
     if limit:
@@ -60,11 +68,8 @@ def check_workspaces(prepared: PreparedSuite, database: Path | None) -> None:
     Raises:
         UsageError: A workspace contains the folder of agents.
     """
-    if database is None or "agent" not in prepared.task_types:
+    if database is None:
         return
-    from trioeval.agent.cases import WorkspaceTemplates
-    from trioeval.agent.model import case_of
-
     copies = agents_folder(database, "run").parent.resolve()
     for part in prepared.parts:
         suite = part.prepared.suite

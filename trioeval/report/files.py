@@ -1,4 +1,4 @@
-"""Result files: JSON Lines during the run, all other formats at its end."""
+"""Result files: JSON Lines row by row, all other formats as a whole."""
 
 import os
 import tempfile
@@ -26,31 +26,29 @@ def check_outputs(paths: Sequence[Path]) -> None:
         binary = FORMATS_BINARY.get(suffix)
         if suffix != LINES and suffix not in FORMATS and binary is None:
             known = ", ".join(sorted([*FORMATS, *FORMATS_BINARY, LINES]))
-            msg = f"-o {path}: the suffix must be one of {known}, got {path.suffix!r}"
+            msg = f"{path}: the suffix must be one of {known}, got {path.suffix!r}"
             raise UsageError(msg)
         if binary is not None and (missing := binary.check()) is not None:
-            raise UsageError(f"-o {path}: {missing}")
+            raise UsageError(f"{path}: {missing}")
         if path.is_dir():
-            msg = f"-o {path}: is a folder; name a file in it"
+            msg = f"{path}: is a folder; name a file in it"
             raise UsageError(msg)
         folder = path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = error.strerror or error
-            raise UsageError(
-                f"-o {path}: the folder {folder} cannot be created: {reason}"
-            ) from None
+            raise UsageError(f"{path}: the folder {folder} cannot be created: {reason}") from None
         try:
             # Access rights are not enough to know: /proc, for example, accepts no files.
             with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
                 pass
         except OSError as error:
             reason = error.strerror or error
-            msg = f"-o {path}: the folder {folder} is not writable: {reason}"
+            msg = f"{path}: the folder {folder} is not writable: {reason}"
             raise UsageError(msg) from None
         if path.exists() and not os.access(path, os.W_OK):
-            raise UsageError(f"-o {path}: the file is not writable")
+            raise UsageError(f"{path}: the file is not writable")
 
 
 def output_suffix(path: Path) -> str:
@@ -110,6 +108,22 @@ class LinesFile:
                 self.error = self.error or _cannot_write(self.path, error)
 
 
+def write_lines(path: Path, parts: Sequence[Results]) -> None:
+    """Write all rows of an ended run as JSON Lines.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    lines = LinesFile(path)
+    lines.open()
+    for part in parts:
+        for record in part.rows():
+            lines.add(part.info.row_line(record))
+    lines.close()
+    if lines.error is not None:
+        raise lines.error
+
+
 def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
     """Write a result file atomically, in the format of its suffix.
 
@@ -126,7 +140,7 @@ def write_results(path: Path, parts: Sequence[Results]) -> Sequence[Path]:
     try:
         files = FORMATS_BINARY[suffix].files(path, parts)
     except OutputError as error:
-        raise OutputError(f"-o {path}: {error}") from error
+        raise OutputError(f"{path}: {error}") from error
     for name, write in files.items():
         _write_file(name, write)
     return list(files)
@@ -167,7 +181,7 @@ def _write_file(path: Path, write: Callable[[Path], None]) -> None:
         finally:
             Path(name).unlink(missing_ok=True)
     except OutputError as error:  # rows of the store cannot be read
-        raise OutputError(f"-o {path}: {error}") from error
+        raise OutputError(f"{path}: {error}") from error
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -249,7 +263,7 @@ class BinaryFormat:
     """A format of result files that are not text."""
 
     files: Callable[[Path, Sequence[Results]], Mapping[Path, Callable[[Path], None]]]
-    """Returns the files of `-o PATH` by name, each with a function that writes it to the path that it is
+    """Returns the files of a result file by name, each with a function that writes it to the path that it is
     given, where an empty file exists. It and these functions may raise OutputError and OSError."""
     check: Callable[[], str | None] = _nothing_missing
     """Returns what is missing and how to install it; called before any call costs money."""
@@ -308,4 +322,4 @@ def _umask() -> int:
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"-o {path}: cannot be written: {error.strerror or error}")
+    return OutputError(f"{path}: cannot be written: {error.strerror or error}")

@@ -1,0 +1,574 @@
+"""Sessions: runs of suites side by side on common lanes, in one store, under one budget."""
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import trioeval
+from trioeval import LaneSpec, Reply, Request, RowRecord, Run, UsageError, open_session
+from trioeval.errors import ProviderError, StoreError, SuiteError
+from trioeval.kernel import CallStarted, Event, Lanes, Waiting, WaitReason
+from trioeval.providers.base import Provider
+from trioeval.rates import Budget
+from trioeval.run import Row
+from trioeval.session.session import Session
+
+KEEPING_UP = 512
+"""The rows that a run holds for iterations, see `session.run`."""
+
+
+@attrs.define
+class Model:
+    """A provider that takes a moment, and counts its calls."""
+
+    seconds: float = 0.005
+    calls: list[str] = attrs.field(factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    cost: float = 0.0
+
+    async def __call__(self, request: Request, /) -> Reply:
+        self.calls.append(request.prompt)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await trio.sleep(self.seconds * (1 + request.vars.get("extra", 0)))
+        finally:
+            self.in_flight -= 1
+        if request.vars.get("fails"):
+            raise ProviderError("bad_request", "no")
+        return Reply(output=request.prompt.upper(), cost=self.cost)
+
+
+def suite_of(
+    rows: int | Sequence[dict[str, Any]], width: int = 4, *, most: float | None = None, **more: Any
+) -> trioeval.Suite:
+    tests = [{"word": f"w{i}"} for i in range(rows)] if isinstance(rows, int) else rows
+    return trioeval.parse_suite(
+        {
+            "providers": [
+                {
+                    "id": "model",
+                    "lane": {"maxConcurrency": width},
+                    "config": {} if most is None else {"maxCost": most},
+                }
+            ],
+            "prompts": ["say {{word}}"],
+            "tests": [{"vars": test} for test in tests],
+            **more,
+        }
+    )
+
+
+def in_session(
+    body: Callable[[Session], Awaitable[Any]], model: Provider | None = None, **how: Any
+) -> Any:
+    """Run a function in a session. The store has a thread, so this is on real time."""
+
+    async def main() -> Any:
+        async with open_session(providers={"model": model or Model()}, **how) as session:
+            return await body(session)
+
+    return trio.run(main)
+
+
+async def words(run: Run) -> list[str]:
+    return [row.vars["word"] async for row in run.rows()]
+
+
+def test_rows_come_in_order_and_settled_rows_as_they_end() -> None:
+    """Every iteration sees all rows, whenever it begins: beside others, late, or after an abandoned one."""
+    ending = [1, 3, 2, 4, 0]
+    gates = {f"say w{i}": trio.Event() for i in ending}
+
+    async def model(request: Request) -> str:
+        await gates[request.prompt].wait()
+        return request.prompt
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(5, width=5)) as run:
+            settled = run.settled()
+            for index in ending:
+                gates[f"say w{index}"].set()
+                assert (await anext(settled)).index == index
+            async for row in run.rows():
+                assert row.index == 0
+                break
+            assert await words(run) == ["w0", "w1", "w2", "w3", "w4"]
+        assert await words(run) == ["w0", "w1", "w2", "w3", "w4"]
+        assert [row.index async for row in run.settled()] == ending
+
+    in_session(body, model)
+
+
+@pytest.mark.parametrize("start_at", [0, 1, KEEPING_UP - 1, KEEPING_UP, KEEPING_UP + 70])
+def test_an_iteration_that_is_behind_reads_from_the_store(start_at: int) -> None:
+    """A slow iteration delays nothing, and misses no row."""
+    count = KEEPING_UP + 90
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(count, width=30)) as run:
+            rows, settled = run.rows(), run.settled()
+            for _ in range(start_at):
+                await anext(rows)
+            await run.wait()
+            assert run.progress.done == count
+            left = [row.index async for row in rows]
+            assert left == [*range(start_at, count)]
+            assert sorted([row.index async for row in settled]) == [*range(count)]
+
+    in_session(body, Model(0.001))
+
+
+def test_a_cancelled_run_keeps_its_rows_and_continues_in_the_same_process() -> None:
+    """RESUME: no recorded reply is paid twice; the partial rows are in order, and unfinished ones say so."""
+    model = Model()
+
+    async def body(session: Session) -> None:
+        seen: list[str] = []
+        with trio.CancelScope() as scope:
+            async with session.run(suite_of(9, width=2), id="mine") as run:
+                async for row in run.rows():
+                    seen.append(row.vars["word"])
+                    if len(seen) == 4:
+                        scope.cancel()
+        assert scope.cancelled_caught
+        assert seen == ["w0", "w1", "w2", "w3"]
+        assert run.summary is not None
+        assert (run.summary.ended, run.summary.rows) == ("cancelled", 9)
+        outcomes = [row.outcome async for row in run.rows()]
+        done = outcomes.count("done")
+        assert outcomes[:done] == ["done"] * done
+        assert set(outcomes[done:]) <= {"interrupted", "not_run"}
+        assert run.summary.not_graded == done >= 4
+        paid = [f"say w{i}" for i in range(done)]
+        async with session.run(suite_of(9, width=2), id="mine", resume=True) as again:
+            assert again.resumed
+            assert await words(again) == [f"w{i}" for i in range(9)]
+        assert again.summary is not None
+        assert again.summary.ended == "finished"
+        assert [call for call in model.calls if call in paid] == paid
+
+    in_session(body, model)
+
+
+def test_rows_of_a_changed_suite_run_again_when_it_is_resumed() -> None:
+    """A row is kept only for the same provider, prompt and variables."""
+    model = Model()
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(3), id="mine"):
+            pass
+        changed = suite_of([{"word": "w0"}, {"word": "other"}, {"word": "w2"}, {"word": "new"}])
+        async with session.run(changed, id="mine", resume=True) as run:
+            outputs = [row.output async for row in run.rows()]
+        assert outputs == ["SAY W0", "SAY OTHER", "SAY W2", "SAY NEW"]
+
+    in_session(body, model)
+    assert sorted(model.calls) == sorted(["say w0", "say w1", "say w2", "say other", "say new"])
+
+
+def test_an_exception_of_the_block_cancels_the_run_and_is_not_wrapped() -> None:
+    async def body(session: Session) -> None:
+        runs: list[Run] = []
+
+        async def fail_in_the_block() -> None:
+            async with session.run(suite_of(9, width=1), id="mine") as run:
+                runs.append(run)
+                await anext(run.rows())
+                raise KeyError("mine")
+
+        with pytest.raises(KeyError):
+            await fail_in_the_block()
+        (run,) = runs
+        assert run.summary is not None
+        assert (run.summary.ended, run.summary.rows) == ("cancelled", 9)
+        async with session.run(suite_of(9, width=1), id="mine", resume=True) as again:
+            pass
+        assert again.summary is not None
+        assert again.summary.not_graded == 9
+
+    in_session(body)
+
+
+def test_a_run_that_cannot_begin_raises_its_own_error(tmp_path: Path) -> None:
+    """A wrong suite is refused before anything is recorded; a failed start ends the block."""
+    (tmp_path / "bad.yaml").write_text("providers: [unknown:thing]\nprompts: [x]\n")
+
+    async def main() -> None:
+        async with open_session(store=tmp_path / "runs.db") as session:
+            with pytest.raises(SuiteError, match=r"bad\.yaml:1"):
+                async with session.run(tmp_path / "bad.yaml"):
+                    pytest.fail("the block began")
+        with trioeval.read_store(tmp_path / "runs.db") as reader:
+            assert not reader.runs()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("how", "ended"),
+    [("", "finished"), ("stop", "stopped"), ("cancel", "cancelled"), ("deadline", "deadline")],
+)
+def test_a_summary_says_how_the_run_ended(how: str, ended: str) -> None:
+    options = {"evaluateOptions": {"maxEvalTimeMs": 400}} if how == "deadline" else {}
+    tests = [{"word": f"w{i}", "extra": 10**6 if how and i == 5 else 0} for i in range(6)]
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(tests, width=1, **options)) as run:
+            await anext(run.rows())
+            if how in {"stop", "cancel"}:
+                getattr(run, how)()
+        assert run.summary is not None
+        assert (run.summary.ended, run.summary.rows) == (ended, 6)
+        left = run.summary.not_run
+        assert (left == 0) if ended == "finished" else left > 0
+
+    in_session(body)
+
+
+def test_runs_share_lanes_and_the_stricter_limit_holds() -> None:
+    """WIDTH over both runs. A lane that the session was given holds as it is."""
+    model = Model()
+
+    async def both(session: Session) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.collect, suite_of(8, width=4))
+            nursery.start_soon(session.collect, suite_of(8, width=3))
+
+    in_session(both, model)
+    assert model.most_in_flight == 3
+    given_lane = Model()
+    in_session(both, given_lane, lanes=[LaneSpec("model", 5)])
+    assert given_lane.most_in_flight == 5
+    shared = Model()
+    in_session(both, shared, lanes=Lanes([LaneSpec("model", 2)]))
+    assert shared.most_in_flight == 2
+    capped = Model()
+    in_session(both, capped, max_total_concurrency=1)
+    assert capped.most_in_flight == 1
+
+
+def test_a_rate_holds_over_runs_that_follow_each_other() -> None:
+    """PACE: the second run continues where the first one has used the rate up."""
+    started: list[float] = []
+
+    class Watch(trioeval.SessionObserver):
+        def on_event(self, run: Run, event: Event, /) -> None:
+            assert run.id
+            if isinstance(event, CallStarted):
+                started.append(event.at)
+
+    def paced(rpm: float) -> trioeval.Suite:
+        lane = {"maxConcurrency": 9, "rpm": rpm}
+        return trioeval.parse_suite(
+            {"providers": [{"id": "model", "lane": lane}], "prompts": ["a", "b", "c"]}
+        )
+
+    async def body(session: Session) -> None:
+        await session.collect(paced(1200))
+        await session.collect(paced(600))
+
+    in_session(body, observers=[Watch()])
+    gaps = [after - before for before, after in itertools.pairwise(started)]
+    assert all(gap >= 0.05 - 1e-9 for gap in gaps[:2])
+    assert all(gap >= 0.1 - 1e-9 for gap in gaps[3:])
+    assert gaps[2] >= 0.05 - 1e-9
+
+
+def test_shared_limits_outlive_the_run_that_opened_them() -> None:
+    """A limit in memory counts the calls of all runs with the same settings."""
+    model, waiting = Model(), trio.Event()
+
+    class Watch(trioeval.SessionObserver):
+        def on_event(self, run: Run, event: Event, /) -> None:
+            if (
+                run.id == "second"
+                and isinstance(event, Waiting)
+                and event.why is WaitReason.SHARED_LIMIT
+            ):
+                waiting.set()
+
+    def limited() -> trioeval.Suite:
+        return trioeval.parse_suite(
+            {
+                "providers": [
+                    {
+                        "id": "model",
+                        "lane": {
+                            "maxConcurrency": 4,
+                            "limits": [{"key": "all", "unit": "requests"}],
+                        },
+                    }
+                ],
+                "limits": {
+                    "define": [
+                        {
+                            "key": "all",
+                            "unit": "requests",
+                            "kind": "rolling",
+                            "capacity": 4,
+                            "windowSeconds": 60,
+                        }
+                    ]
+                },
+                "prompts": ["a", "b", "c", "d"],
+            }
+        )
+
+    async def body(session: Session) -> None:
+        async with session.run(limited(), id="first") as run:
+            await anext(run.rows())
+            run.cancel()
+        async with session.run(limited(), id="second") as run:
+            await waiting.wait()
+            assert len(model.calls) <= 4
+            run.cancel()
+
+    in_session(body, model, observers=[Watch()])
+
+
+@pytest.mark.slow
+@settings(max_examples=30)  # the arithmetic has its own law; each example opens a store
+@given(
+    budget=st.integers(0, 12),
+    own=st.none() | st.integers(0, 12),
+    costs=st.lists(st.sampled_from([0.1, 0.5, 1.0]), min_size=1, max_size=8),
+    width=st.integers(1, 4),
+)
+def test_a_budget_holds_over_all_runs(
+    budget: int, own: int | None, costs: list[float], width: int
+) -> None:
+    """BUDGET: two runs side by side never spend more, whatever their own budgets are."""
+    spent: list[float] = []
+
+    async def model(request: Request) -> Reply:
+        await trio.sleep(request.vars["cost"] / 1000)
+        spent.append(request.vars["cost"])
+        return Reply(output="x", cost=request.vars["cost"])
+
+    tests = [{"word": f"w{i}", "cost": cost} for i, cost in enumerate(costs)]
+    options = {} if own is None else {"evaluateOptions": {"budget": {"usd": own / 2}}}
+    whole = Budget(money=budget / 2)
+
+    async def body(session: Session) -> list[trioeval.RunSummary | None]:
+        async with (
+            session.run(suite_of(tests, width=width, most=1.0, **options)) as first,
+            session.run(suite_of(tests[::-1], width=width, most=1.0)) as second,
+        ):
+            pass
+        return [first.summary, second.summary]
+
+    summaries = in_session(body, model, budget=whole)
+    assert sum(spent) <= budget / 2 + 1e-9
+    assert whole.spent.money == pytest.approx(sum(spent))
+    assert all(one.ended in {"finished", "budget"} for one in summaries)
+    assert all(one.rows == len(costs) for one in summaries)
+    if sum(costs) * 2 + 2 * width <= budget / 2 and own is None:
+        assert {one.ended for one in summaries} == {"finished"}
+
+
+def test_observers_are_notified_of_every_run() -> None:
+    """An observer that raises is dropped; the others and the run go on."""
+    seen: list[str] = []
+
+    class Watch(trioeval.SessionObserver):
+        def on_run_start(self, run: Run, /) -> None:
+            seen.append(f"start {run.id}")
+
+        def on_event(self, run: Run, event: Event, /) -> None:
+            if isinstance(event, CallStarted):
+                seen.append(f"call of {run.id}")
+
+        def on_row(self, run: Run, row: Row, /) -> None:
+            seen.append(f"row {row.index} of {run.id}")
+
+        def on_run_end(self, run: Run, /) -> None:
+            assert run.summary is not None
+            seen.append(f"end {run.summary.ended}")
+
+    class Broken(trioeval.SessionObserver):
+        def on_row(self, run: Run, row: Row, /) -> None:
+            raise RuntimeError(f"broken at {row.index} of {run.id}")
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(2, width=1), id="a"):
+            pass
+
+    in_session(body, observers=[Broken(), Watch()])
+    assert (seen[0], seen[-1]) == ("start a", "end finished")
+    assert [one for one in seen if one.startswith("row")] == ["row 0 of a", "row 1 of a"]
+    assert seen.count("call of a") == 2
+
+
+def test_wrong_uses_are_refused_in_words(tmp_path: Path) -> None:
+    async def body(session: Session) -> None:
+        with pytest.raises(UsageError, match="pass id as well"):
+            async with session.run(suite_of(1), resume=True):
+                pass
+        async with session.run(suite_of(1), id="a") as run:
+            with pytest.raises(UsageError, match="run a is in progress: its results are complete"):
+                run.to_records()
+        with pytest.raises(UsageError, match="pass resume=True to continue it, or another id"):
+            async with session.run(suite_of(1), id="a"):
+                pass
+        with pytest.raises(UsageError, match=r"the suffix must be one of .*'\.xyz'"):
+            await run.write(tmp_path / "out.xyz")
+        capped = suite_of(1, evaluateOptions={"maxTotalConcurrency": 3})
+        with pytest.raises(UsageError, match="pass max_total_concurrency=3 to open_session"):
+            await session.collect(capped)
+        session.close()
+        with pytest.raises(UsageError, match="the session is closed"):
+            await session.collect(suite_of(1))
+
+    in_session(body)
+
+    async def lone() -> None:
+        async with open_session(lanes=LaneSpec("a")):  # type: ignore[arg-type]
+            pass
+
+    with pytest.raises(UsageError, match="lanes must be a list of LaneSpec"):
+        trio.run(lone)
+
+
+def test_a_run_is_refused_while_it_is_in_progress() -> None:
+    """Also in the same process, and it is not disturbed."""
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(2), id="a") as run:
+            with pytest.raises(UsageError, match="a"):
+                async with session.run(suite_of(2), id="a", resume=True):
+                    pytest.fail("the block began")
+        assert run.summary is not None
+        assert run.summary.ended == "finished"
+
+    in_session(body)
+
+
+def test_the_end_of_a_session_ends_its_runs() -> None:
+    """A run in a task that outlives the block is cancelled, recorded, and raises nothing."""
+    ended: list[str] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def run_on(session: Session, task_status: trio.TaskStatus[None]) -> None:
+                async with session.run(suite_of(5, width=1)) as run:
+                    task_status.started()
+                assert run.summary is not None
+                ended.append(run.summary.ended)
+
+            async with open_session(providers={"model": Model()}) as session:
+
+                async def start(*, task_status: trio.TaskStatus[None]) -> None:
+                    await run_on(session, task_status)
+
+                await nursery.start(start)
+
+    trio.run(main)
+    assert ended == ["cancelled"]
+
+
+def test_lines_and_records_of_a_run_are_the_same(tmp_path: Path) -> None:
+    """The run is like one of the command line: its totals and derived metrics are stored with it."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with open_session(store=tmp_path / "runs.db") as session:
+            async with session.run(echo_suite(), id="mine") as run:
+                pass
+            await run.write(tmp_path / "out.jsonl", tmp_path / "out.json")
+            return run.to_records()
+
+    records = trio.run(main)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records
+    document = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert document["results"] == records
+    assert document["prompts"][0]["metrics"]["namedScores"]["half"] == 0.5
+    with trioeval.read_store(tmp_path / "runs.db") as reader:
+        facts = reader.run("mine")
+        assert (facts.state, facts.rows, facts.passed, facts.failed) == ("finished", 2, 1, 1)
+        assert facts.derived == {"": [{"half": 0.5}]}
+        assert reader.totals(facts) is not None
+
+
+def echo_suite() -> trioeval.Suite:
+    return trioeval.parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["say {{word}}"],
+            "tests": [
+                {"vars": {"word": word}, "assert": [{"type": "contains", "value": "y a"}]}
+                for word in ("a", "b")
+            ],
+            "derivedMetrics": [{"name": "half", "value": "1 / 2"}],
+        }
+    )
+
+
+def test_tables_have_the_columns_of_parquet(tmp_path: Path) -> None:
+    """The same values, whether they are read back from a Parquet file or taken from the run."""
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pytest.importorskip("pandas", reason="needs pandas")
+    duckdb = pytest.importorskip("duckdb", reason="needs the extra parquet")
+
+    async def main() -> tuple[Any, Any]:
+        async with open_session() as session:
+            async with session.run(echo_suite(), id="mine") as run:
+                pass
+            await run.write(tmp_path / "out.parquet")
+            return run.to_arrow(), run.to_pandas()
+
+    table, frame = trio.run(main)
+    stored = duckdb.read_parquet(str(tmp_path / "out.parquet"))
+    assert isinstance(table, arrow.Table)
+    assert table.column_names == stored.columns
+    assert [tuple(row.values()) for row in table.to_pylist()] == stored.fetchall()
+    assert list(frame["status"]) == ["pass", "fail"]
+
+
+def fill_up(session: Session) -> None:
+    """Let the database grow no more, as on a full disk."""
+    store = session._store
+    store._writer._connection.execute("PRAGMA max_page_count = 1")
+
+
+def test_a_store_that_fails_stops_the_runs_and_keeps_their_rows(tmp_path: Path) -> None:
+    """A full disk: the reply that was paid for can still be read and written elsewhere."""
+    model, warnings = Model(0.0), []
+
+    async def main() -> None:
+        async with open_session(
+            store=tmp_path / "runs.db", providers={"model": model}, on_warning=warnings.append
+        ) as session:
+            runs: list[Run] = []
+            large = [{"word": f"{i}{'x' * 20_000}"} for i in range(40)]
+
+            async def run_on_a_full_disk() -> None:
+                async with session.run(suite_of(large, width=1), id="a") as run:
+                    runs.append(run)
+                    rows = run.rows()
+                    await anext(rows)
+                    fill_up(session)
+                    assert all([isinstance(row, RowRecord) async for row in rows])
+
+            with pytest.raises(StoreError):
+                await run_on_a_full_disk()
+            (run,) = runs
+            assert run.summary is not None
+            assert run.summary.ended in {"stopped", "finished"}
+            await run.write(tmp_path / "out.jsonl")
+
+    trio.run(main)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    paid = {f"say {json.loads(line)['vars']['word']}" for line in lines if '"output"' in line}
+    assert paid >= set(model.calls)
+    assert warnings

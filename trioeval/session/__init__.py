@@ -1,0 +1,1 @@
+"""Sessions: runs of suites, side by side, on common lanes, limits, store and cache."""
