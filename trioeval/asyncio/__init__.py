@@ -10,4 +10,8 @@ run on its event loop.
 
 from trioeval.asyncio.run_suite import collect as collect
 from trioeval.asyncio.run_suite import run_suite as run_suite
+from trioeval.asyncio.session import AsyncioObserver as AsyncioObserver
+from trioeval.asyncio.session import AsyncioRun as AsyncioRun
+from trioeval.asyncio.session import AsyncioSession as AsyncioSession
+from trioeval.asyncio.session import open_session as open_session
 from trioeval.asyncio.trio_runner import TrioRunner as TrioRunner

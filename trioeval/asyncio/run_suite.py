@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import trio
 
+from trioeval.asyncio.notebook import RowCounter, progress_display
 from trioeval.asyncio.trio_runner import TrioRunner, check_on_asyncio
 from trioeval.asyncio_tasks import post_to
 from trioeval.grading import Kinds
@@ -18,6 +19,7 @@ from trioeval.providers import Provider, Reply, Request
 from trioeval.run import PreparedSuite, Row, SuiteSummary
 from trioeval.run import collect as collect_on_trio
 from trioeval.run import run_suite as run_suite_on_trio
+from trioeval.run.run_suite import prepared_of
 from trioeval.suite.model import Suite
 
 T = TypeVar("T")
@@ -36,6 +38,7 @@ async def run_suite(
     observe: Observer | None = None,
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
+    progress: bool | None = None,
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> SuiteSummary:
@@ -55,6 +58,8 @@ async def run_suite(
         observe: Called with the events of lanes and jobs, in order.
         run_id: The value of `__evalId` in templates.
         warn: Called with harmless failures, such as that of an extension after a row; None logs them.
+        progress: Whether to show the progress in the running cell of a notebook; None shows it in a notebook
+            only, True requires one.
         trusted: True if a suite that is loaded here may run code, see the environment and use keys without
             restrictions.
         allow_env: Variables of the environment that templates of an untrusted suite may see.
@@ -85,27 +90,39 @@ async def run_suite(
     check_on_asyncio("run_suite")
     loop = asyncio.get_running_loop()
     trio_stop = trio.Event()
-    async with TrioRunner() as runner:
-        on_event, on_warning = _posted(loop, observe), _posted(loop, warn)
-        run = partial(
-            run_suite_on_trio,
-            suite,
-            emit=runner.on_asyncio(emit),
-            providers=providers_on_asyncio(runner, providers),
-            kinds=kinds,
-            stop=trio_stop,
-            observe=on_event,
-            run_id=run_id,
-            warn=on_warning,
-            trusted=trusted,
-            allow_env=allow_env,
-        )
-        stopping = None if stop is None else asyncio.ensure_future(_stop(stop, runner, trio_stop))
-        try:
-            return await runner.run(run)
-        finally:
-            if stopping is not None:
-                stopping.cancel()
+    with progress_display(wanted=progress) as display:
+        async with TrioRunner() as runner:
+            prepared = await runner.run(
+                partial(
+                    prepared_of,
+                    suite,
+                    providers_on_asyncio(runner, providers),
+                    kinds,
+                    trusted=trusted,
+                    allow_env=allow_env,
+                )
+            )
+            counter = RowCounter(prepared.size)
+            run = partial(
+                run_suite_on_trio,
+                prepared,
+                emit=runner.on_asyncio(emit),
+                stop=trio_stop,
+                observe=posted(loop, observe),
+                run_id=run_id,
+                warn=posted(loop, warn),
+                record_observers=[counter],
+            )
+            stopping = (
+                None if stop is None else asyncio.ensure_future(_stop(stop, runner, trio_stop))
+            )
+            display.watch(counter.read)
+            try:
+                return await runner.run(run)
+            finally:
+                display.show(counter.counts)
+                if stopping is not None:
+                    stopping.cancel()
 
 
 async def collect(
@@ -113,6 +130,7 @@ async def collect(
     *,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
+    progress: bool | None = None,
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> list[Row]:
@@ -131,16 +149,26 @@ async def collect(
         ['hello']
     """
     check_on_asyncio("collect")
-    async with TrioRunner() as runner:
-        run = partial(
-            collect_on_trio,
-            suite,
-            providers=providers_on_asyncio(runner, providers),
-            kinds=kinds,
-            trusted=trusted,
-            allow_env=allow_env,
-        )
-        return await runner.run(run)
+    with progress_display(wanted=progress) as display:
+        async with TrioRunner() as runner:
+            prepared = await runner.run(
+                partial(
+                    prepared_of,
+                    suite,
+                    providers_on_asyncio(runner, providers),
+                    kinds,
+                    trusted=trusted,
+                    allow_env=allow_env,
+                )
+            )
+            counter = RowCounter(prepared.size)
+            display.watch(counter.read)
+            try:
+                return await runner.run(
+                    partial(collect_on_trio, prepared, record_observers=[counter])
+                )
+            finally:
+                display.show(counter.counts)
 
 
 def providers_on_asyncio(
@@ -159,7 +187,7 @@ def _provider(runner: TrioRunner, function: Provider) -> Provider:
     return call
 
 
-def _posted(
+def posted(
     loop: asyncio.AbstractEventLoop, function: Callable[[T], None] | None
 ) -> Callable[[T], None] | None:
     """Return a function that calls another one on the event loop, in order."""

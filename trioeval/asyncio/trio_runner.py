@@ -23,14 +23,8 @@ import asyncio
 import atexit
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    aclosing,
-    nullcontext,
-    suppress,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple
@@ -350,7 +344,7 @@ class TrioResource(Generic[T]):
         await self.runner.wait_call(call)
         return await self._result_of(call)
 
-    async def iterate(self, make: Callable[[], AsyncGenerator[R]]) -> AsyncGenerator[R]:
+    async def iterate(self, make: Callable[[], AsyncIterable[R]]) -> AsyncGenerator[R]:
         """Iterate in the thread and yield its values here, at most `_BATCH` in advance.
 
         Raises:
@@ -360,8 +354,8 @@ class TrioResource(Generic[T]):
         send, receive = trio.open_memory_channel[R](_BATCH)
 
         async def produce() -> None:
-            async with send, aclosing(make()) as values:
-                async for value in values:
+            async with send:
+                async for value in make():
                     await send.send(value)
 
         async def take() -> list[R]:

@@ -345,6 +345,21 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
+def check_on_trio(name: str) -> None:
+    """Raise unless the caller runs on Trio.
+
+    Args:
+        name: The called function of `trioeval`, which `trioeval.asyncio` has as well, for the message.
+
+    Raises:
+        UsageError: It runs on asyncio, or on no event loop.
+    """
+    if not trio.lowlevel.in_trio_task():
+        raise UsageError(
+            f"trioeval.{name} runs on Trio, as by trio.run; an asyncio program calls trioeval.asyncio.{name}"
+        )
+
+
 def _with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
     """Return a suite with a budget, if it has none."""
     if budget is None or suite.evaluate_options.budget is not None:
@@ -497,6 +512,7 @@ async def run_suite(
         SAY HI pass
         1
     """
+    check_on_trio("run_suite")
     built: list[DatasetResult] = []
 
     def on_result(result: DatasetResult, _rows: object) -> None:
@@ -548,6 +564,7 @@ async def collect(
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
+    record_observers: Sequence[RecordObserver] = (),
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> list[Row]:
@@ -555,18 +572,19 @@ async def collect(
 
     For a suite with tasks, the rows of the first task come first, and so on.
 
-    A caller that may cancel it and needs partial results should pass its own `emit` to `run_suite`. `trusted`
-    and `allow_env` are those of `run_suite`.
+    A caller that may cancel it and needs partial results should pass its own `emit` to `run_suite`. The
+    arguments are those of `run_suite`.
 
     Raises:
         SuiteError: The suite is not valid; nothing was called.
     """
+    check_on_trio("collect")
     rows: list[Row] = []
 
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
         rows.append(row)
 
     prepared = await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env)
-    await run_suite(prepared, emit=keep, lanes=lanes)
+    await run_suite(prepared, emit=keep, lanes=lanes, record_observers=record_observers)
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows
