@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +298,31 @@ def test_a_cancelled_run_of_a_session_can_be_resumed(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_discarded_generator_cancels_its_run(tmp_path: Path) -> None:
+    """A response that streams rows may be discarded; the next run of the id waits for the end of this one."""
+
+    async def main() -> None:
+        provider, suite = Waiting(2), suite_of(4, width=1)
+        async with trioeval.asyncio.open_session(
+            store=tmp_path / "results.db", providers={"mine": provider}
+        ) as session:
+
+            async def stream() -> AsyncGenerator[int | None]:
+                async with session.run(suite, id="eval-1", resume=True) as run:
+                    async for row in run.rows():
+                        yield row.index
+
+            rows = stream()
+            assert [await anext(rows), await anext(rows)] == [0, 1]
+            await provider.waits.wait()
+            await rows.aclose()
+            provider.answered = 100
+            assert [index async for index in stream()] == [0, 1, 2, 3]
+        assert (provider.calls, provider.cancelled) == (5, 1)
+
+    asyncio.run(main())
+
+
 def test_leaving_the_rows_of_a_run_early_cancels_nothing() -> None:
     """An iteration may be left; the end of the block waits for the run."""
 
@@ -402,6 +427,12 @@ def test_lanes_of_another_trio_run_are_refused() -> None:
                 raise AssertionError
 
     asyncio.run(main())
+
+
+def test_progress_needs_a_notebook() -> None:
+    """`progress=True` is refused in a program without cells."""
+    with pytest.raises(UsageError, match="needs a notebook"):
+        asyncio.run(trioeval.asyncio.collect(suite_of(1, "echo"), progress=True))
 
 
 # The wrong event loop, and the right one under another name.

@@ -213,6 +213,7 @@ class AsyncioSession:
             finished
         """
         opened = self._opened
+        await opened.runner.wait_abandoned()  # perhaps of the same id
         start = partial(opened.value.run, suite, id=id, resume=resume)
         run: AsyncioRun | None = None
         with progress_display(wanted=self._progress) as display:

@@ -78,6 +78,8 @@ class TrioRunner:
 
     tasks: AsyncioTasks = attrs.field(init=False)
     """Runs asyncio functions on the event loop, for Trio functions in the thread."""
+    abandoned: set[_TrioCall[Any]] = attrs.field(factory=set, init=False)
+    """Calls that are being cancelled, and whose callers could not wait."""
     _loop: asyncio.AbstractEventLoop = attrs.field(init=False)
     _thread: threading.Thread = attrs.field(init=False)
     _started: asyncio.Future[None] = attrs.field(init=False)
@@ -168,6 +170,12 @@ class TrioRunner:
         except asyncio.CancelledError:  # noqa: ASYNC103 - the error is raised instead
             if call.error is None:
                 raise
+
+    async def wait_abandoned(self) -> None:
+        """Wait for the end of calls whose callers could not wait."""
+        while self.abandoned:
+            await self.wait_call(next(iter(self.abandoned)))
+            self.abandoned = {call for call in self.abandoned if not call.ended.done()}
 
     def _start(self, call: _TrioCall[Any], nursery: Callable[[], trio.Nursery | None]) -> None:
         home = nursery()
@@ -324,6 +332,7 @@ class TrioResource(Generic[T]):
         else:
             self._cancel()
         if kind is GeneratorExit:  # the coroutine is discarded, and cannot wait
+            self.runner.abandoned.add(self._call)
             return False
         await self.runner.wait_call(self._call)  # noqa: ASYNC102 - in spite of cancellation
         if error is not None and self._call.error is error:
