@@ -1,9 +1,11 @@
 """Rules of this repository that no linter checks."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,22 +17,38 @@ from trioeval.grading.registry import _MODULES as HOMES
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "trioeval"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+STATEMENTS = (
+    ast.ImportFrom,
+    ast.ClassDef,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ExceptHandler,
+)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_is_one_idea_on_at_most_600_lines(path: Path) -> None:
+@functools.cache
+def _statements() -> dict[Path, list[ast.AST]]:
+    """Return the imports, classes, functions and handlers of each module. Finding them takes seconds."""
+    return {
+        path: [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, STATEMENTS)]
+        for path in MODULES
+    }
+
+
+def test_a_module_is_one_idea_on_at_most_600_lines() -> None:
     """A module that grows is found at line 601."""
-    assert len(path.read_text().splitlines()) <= 600
+    lines = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: count for name, count in lines.items() if count > 600} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def _importers() -> dict[str, set[str]]:
     """Return for each module those that import it; with a `?` if they do so inside of a function."""
     names = {path: _name(path) for path in MODULES}
     known = set(names.values())
     importers: dict[str, set[str]] = {name: set() for name in known}
-    for path, importer in names.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in _statements().items():
+        importer = names[path]
+        for node in nodes:
             if isinstance(node, ast.ImportFrom) and node.module:
                 named = {f"{node.module}.{alias.name}" for alias in node.names} & known
                 for module in named or {node.module} & known:
@@ -45,43 +63,61 @@ def _name(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-IMPORTERS = _importers()
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_with_one_importer_states_why_it_is_separate(path: Path) -> None:
+def test_a_module_with_one_importer_states_why_it_is_separate() -> None:
     """A helper with one importer is part of that module, or its first line states the reason.
 
     A module that is imported inside of a function needs no reason: other runs start without it.
     """
-    importers = IMPORTERS[_name(path)]
-    expected = r"[^#]|\Z"
-    if len(importers) == 1 and path.name != "__init__.py":
-        (importer,) = importers
-        folder = PACKAGE.parent / importer.rstrip("?").replace(".", "/")
-        if not importer.endswith("?") and not folder.is_dir():  # a package re-exports names
-            expected = f"# Separate from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
-    assert re.match(expected, path.read_text())
+    importers_of = _importers()
+    wrong = []
+    for path in MODULES:
+        importers = importers_of[_name(path)]
+        expected = r"[^#]|\Z"
+        if len(importers) == 1 and path.name != "__init__.py":
+            (importer,) = importers
+            folder = PACKAGE.parent / importer.rstrip("?").replace(".", "/")
+            if not importer.endswith("?") and not folder.is_dir():  # a package re-exports names
+                expected = (
+                    f"# Separate from `{re.escape(importer.removeprefix('trioeval.'))}`: .+\n"
+                )
+        if not re.match(expected, path.read_text()):
+            wrong.append(f"{_name(path)} does not begin with {expected}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_cancellation_is_never_swallowed(path: Path) -> None:
+def _places(is_wrong: Callable[[ast.AST], bool]) -> list[str]:
+    """Return the module and line of each wrong node."""
+    return [
+        f"{_name(path)}:{getattr(node, 'lineno', '')}"
+        for path, nodes in _statements().items()
+        for node in nodes
+        if is_wrong(node)
+    ]
+
+
+def test_cancellation_is_never_swallowed() -> None:
     """No handler catches BaseException or everything, and none is bare."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None
-            assert "BaseException" not in {
-                name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)
-            }
+
+    def swallows(node: ast.AST) -> bool:
+        return isinstance(node, ast.ExceptHandler) and (
+            node.type is None
+            or "BaseException"
+            in {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+        )
+
+    assert _places(swallows) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_task_that_is_started_with_start_can_be_cancelled(path: Path) -> None:
+def test_a_task_that_is_started_with_start_can_be_cancelled() -> None:
     """`nursery.start` in a cancelled scope waits for ever for a task that is shielded before it reports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            named = {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
-            assert "task_status" not in named or not _shields(node)
+
+    def is_started_shielded(node: ast.AST) -> bool:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return False
+        named = {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
+        return "task_status" in named and _shields(node)
+
+    assert _places(is_started_shielded) == []
 
 
 def _shields(function: ast.AST) -> bool:
@@ -100,8 +136,8 @@ def test_time_and_randomness_are_arguments(package: str) -> None:
 def test_no_two_classes_have_the_same_name() -> None:
     """A class is named after its owner, so that a name in a message or a traceback means one class."""
     homes: dict[str, set[str]] = {}
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in _statements().items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name.lstrip("_"), set()).add(_name(path))
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
@@ -125,10 +161,14 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("mutant", run_mutants.MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_mutant_applies_to_the_code(mutant: run_mutants.Mutant) -> None:
+def test_every_mutant_applies_to_the_code() -> None:
     """`tests/mutants/run_mutants.py` runs them."""
-    assert (PACKAGE / mutant.file).read_text().count(mutant.old) == 1
+    found = {
+        mutant.name: (PACKAGE / mutant.file).read_text().count(mutant.old)
+        for mutant in run_mutants.MUTANTS
+    }
+    assert {name: count for name, count in found.items() if count != 1} == {}
+    assert len(found) == len(run_mutants.MUTANTS)
 
 
 def test_every_module_of_kernel_and_rates_has_a_mutant() -> None:

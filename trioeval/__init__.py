@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
     from trioeval.providers import Usage as Usage
+    from trioeval.providers.local.custom import own_provider as own_provider
     from trioeval.providers.local.record import Recorder as Recorder
     from trioeval.providers.sdk import provider_from_asyncio as provider_from_asyncio
     from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
@@ -140,6 +141,7 @@ _HOMES = {
     "kernel": "LaneSpec Lanes",
     "loading.load": "load_suite parse_suite",
     "providers": "Guardrails Provider Reply Request Usage",
+    "providers.local.custom": "own_provider",
     "providers.local.record": "Recorder",
     "providers.sdk": "provider_from_asyncio",
     "question_eval.answer": "QuestionEvent QuestionResult",

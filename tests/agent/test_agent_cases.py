@@ -8,12 +8,13 @@ import attrs
 import pytest
 import trio
 
-from trioeval import Reply, Request, Row, parse_suite, run_suite
+from trioeval import Reply, Request, Row, parse_suite
 from trioeval.agent.bus.reading import read_bus
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.planner import Submission, planner_turn
 from trioeval.agent.protocols import AgentEvent, AttemptStarted, CaseEnded, CaseQueued
 from trioeval.evaluation.reconcile import parse_retry
+from trioeval.run import RunOptions, run_with_options
 from trioeval.run.prepare import prepare
 from trioeval.store.planner.planner import open_planner
 from trioeval.testing.journals import MemoryJournal
@@ -66,12 +67,14 @@ async def play(*tasks: Mapping[str, Any], folder: Path | None = None, **how: Any
         parse_suite({"tasks": [*tasks]}, environ={}), providers={"worker": worker}, environ={}
     )
     with trio.fail_after(60):
-        await run_suite(
+        await run_with_options(
             prepared,
-            emit=keep,
-            warn=ran.warned.append,
-            agents=AgentOptions(folder=folder, observe=observe, **terms),
-            **how,
+            RunOptions(
+                emit=keep,
+                warn=ran.warned.append,
+                agents=AgentOptions(folder=folder, observe=observe, **terms),
+                **how,
+            ),
         )
     return ran
 

@@ -91,6 +91,26 @@ def test_collect_returns_all_rows_in_order() -> None:
     asyncio.run(main())
 
 
+def test_an_own_provider_keeps_its_lane() -> None:
+    """A function from `own_provider` runs on the loop, within the limits of its lane."""
+    in_flight, most = 0, 0
+
+    async def count(request: Request) -> str:
+        nonlocal in_flight, most
+        assert threading.current_thread() is threading.main_thread()
+        in_flight += 1
+        most = max(most, in_flight)
+        await asyncio.sleep(0)
+        in_flight -= 1
+        return request.prompt
+
+    mine = trioeval.own_provider(count, lane=LaneSpec("narrow", 1))
+    suite = trioeval.parse_suite({"providers": ["mine"], "prompts": ["a", "b", "c"]})
+    rows = asyncio.run(trioeval.asyncio.collect(suite, providers={"mine": mine}))
+    assert [(row.output, row.lane) for row in rows] == [(text, "narrow") for text in "abc"]
+    assert most == 1
+
+
 def test_rows_are_awaited_one_after_another() -> None:
     """`emit` runs on the caller's loop, and the next row waits for it."""
     log: list[str] = []

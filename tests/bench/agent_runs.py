@@ -18,9 +18,9 @@ from typing import Any
 
 import trio
 
-from trioeval import parse_suite, run_suite
+from trioeval import parse_suite
 from trioeval.agent.open import AgentOptions
-from trioeval.run import Row
+from trioeval.run import Row, RunOptions, run_with_options
 
 AGENTS, SLOTS = 50, 10
 TAKES = 0.1
@@ -57,10 +57,9 @@ async def run(suite: dict[str, Any], folder: Path) -> list[Row]:
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - only appends
         rows.append(row)
 
-    await run_suite(
+    await run_with_options(
         parse_suite(suite, environ=dict(os.environ)),
-        emit=keep,
-        agents=AgentOptions(folder=folder),
+        RunOptions(emit=keep, agents=AgentOptions(folder=folder)),
     )
     return rows
 

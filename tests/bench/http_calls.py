@@ -25,7 +25,7 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import ProviderSpec, Request, open_providers, resolve
 from trioeval.report.head import head_of
 from trioeval.report.stored import RunStart
-from trioeval.run import Row, prepare, run_suite
+from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.run.journal import RunJournal
 from trioeval.store.store import open_store
 from trioeval.suite.model import Suite
@@ -138,7 +138,7 @@ async def measure_suite(base_url: str, folder: Path) -> None:
         """Times the ideal, from the first request to the last reply; and CPU seconds."""
         await client.post(base_url.removesuffix("/v1") + "/reset")
         prepared, before = prepare(suite), time.process_time()
-        await run_suite(prepared, emit=emit, journal=journal)
+        await run_with_options(prepared, RunOptions(emit=emit, journal=journal))
         spent = time.process_time() - before
         stats = (await client.get(base_url.removesuffix("/v1") + "/stats")).json()
         took = stats["last_reply_at"] - stats["first_request_at"]

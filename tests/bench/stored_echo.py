@@ -21,7 +21,7 @@ import trio
 from trioeval.loading.load import parse_suite
 from trioeval.report.head import head_of
 from trioeval.report.stored import RunStart
-from trioeval.run import Row, prepare, run_suite
+from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.run.journal import RunJournal
 from trioeval.store.store import open_store
 from trioeval.suite.model import Suite
@@ -66,7 +66,7 @@ async def timed_run(suite: Suite, journal: RunJournal | None) -> Spent:
 
     prepared = prepare(suite)
     before = time.perf_counter(), time.thread_time(), time.process_time()
-    await run_suite(prepared, emit=emit, journal=journal)
+    await run_with_options(prepared, RunOptions(emit=emit, journal=journal))
     after = time.perf_counter(), time.thread_time(), time.process_time()
     assert rows == len(suite.tests)
     return Spent(*(end - begin for end, begin in zip(after, before, strict=True)))

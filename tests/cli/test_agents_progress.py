@@ -21,7 +21,7 @@ from trioeval.agent.protocols import (
 from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.progress.tasks import TaskProgress, event_line
 from trioeval.cli.settings import resolve_settings
-from trioeval.run import prepare, run_suite
+from trioeval.run import RunOptions, prepare, run_with_options
 from trioeval.store.planner.planner import open_planner
 
 RUN: dict[str, Any] = {"number": 0, "run_id": "r"}
@@ -154,7 +154,7 @@ def test_every_case_ends_exactly_once(tmp_path: Path) -> None:
         (tmp_path / "gone").rmdir()
         async with open_planner(None, 1) as planner:
             terms = AgentOptions(folder=tmp_path / "agents", planner=planner, observe=observe)
-            await run_suite(prepared, emit=emit, agents=terms)
+            await run_with_options(prepared, RunOptions(emit=emit, agents=terms))
 
     trio.run(main)
     assert ended == {

@@ -18,7 +18,7 @@ from trioeval.evaluation.reconcile import Retry
 from trioeval.report import files as output
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.stored import RunStart
-from trioeval.run import PreparedSuite, Row, Status, prepare, run_suite
+from trioeval.run import PreparedSuite, Row, RunOptions, Status, prepare, run_with_options
 from trioeval.session.collector import Collector
 from trioeval.store.store import open_store
 
@@ -52,8 +52,11 @@ def collected(
                     stop.set()
 
             run.stays_open = True
-            await run_suite(
-                prepared, emit=emit, journal=run, record_observers=[RowObserver(notice)], stop=stop
+            await run_with_options(
+                prepared,
+                RunOptions(
+                    emit=emit, journal=run, record_observers=[RowObserver(notice)], stop=stop
+                ),
             )
             await found.add_rest()
             await run.durable()
@@ -154,7 +157,7 @@ def test_every_row_is_reported_once(tmp_path: Path) -> None:
             async def emit(row: Row) -> None:
                 await found.add(row)
 
-            await run_suite(prepared, emit=emit, journal=run)
+            await run_with_options(prepared, RunOptions(emit=emit, journal=run))
             await found.add_rest()
 
     trio.run(go_on)

@@ -34,7 +34,6 @@ from trioeval.columns.makers.base import CellOrder, GroupOrder, Made
 from trioeval.columns.model import ErrorWindow, Skip
 from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.kernel import Calls, CallStarted, LaneSpec, Salvaged
-from trioeval.rates import Backoff
 
 SEED = whole("seed", seeds())
 
@@ -753,5 +752,5 @@ def test_a_local_transient_failure_is_retried_as_well() -> None:
 def test_the_lane_determines_the_back_off() -> None:
     """Between attempts a job waits as its lane requires, and holds nothing."""
     a = Provider("a", "p", says=lambda row, attempt: transient() if attempt < 1 else row)
-    built(dataset(SEED, a.col("seed"), rows=2), lane(1, backoff=Backoff(base=1e-6, cap=1e-6)))
+    built(dataset(SEED, a.col("seed"), rows=2), lane(1, retry_delay=1e-6, max_retry_delay=1e-6))
     assert a.rows == [0, 1, 0, 1]

@@ -27,7 +27,6 @@ from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
 from trioeval.errors import CallError, Fault
 from trioeval.kernel import Calls, LaneSpec
-from trioeval.rates import Backoff
 
 SEED = whole("seed", seeds())
 OPEN = LaneSpec("open", 10)
@@ -149,7 +148,7 @@ def test_a_wide_lane_stays_full_while_calls_back_off() -> None:
     error = CallError(Fault.TRANSIENT, "503")
     a = Provider("a", "p", seconds=1.0, says=lambda row, n: error if row < 100 and not n else row)
     spec = dataset(SEED, a.col("seed"), rows=1200, size=1200)
-    found = built(spec, LaneSpec("p", 500, adaptive="off", backoff=Backoff(base=60.0, cap=60.0)))
+    found = built(spec, LaneSpec("p", 500, adaptive="off", retry_delay=60.0))
     assert a.most == 500
     assert sum(at == 1.0 for at, _ in a.starts) == 500
     assert found.result.written == 1200

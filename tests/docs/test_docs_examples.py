@@ -42,6 +42,18 @@ def test_own_provider(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_embedding_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cancelled run is continued, and the other one does not notice."""
+    main = main_of("embedding/service.py")
+    trio.run(main, tmp_path)
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "nightly: finished, 9 rows, the last one RIVER 9",
+        "on demand: ['HILL 1', 'HILL 2', 'HILL 3']",
+        "requests of recorded rows: [1, 1, 1, 1]",
+    ]
+    assert len((tmp_path / "nightly.jsonl").read_text().splitlines()) == 9
+
+
 def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     """Both suites keep finished rows in order, and report the others as not run."""
     run_virtual(main_of("side_by_side.py"))

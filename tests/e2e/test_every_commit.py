@@ -23,7 +23,7 @@ from trioeval.errors import ProviderError
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply, Request
 from trioeval.report.stored import RunStart
-from trioeval.run import Row, run_suite
+from trioeval.run import Row, RunOptions, run_with_options
 from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
 from trioeval.store.store import open_store
@@ -88,7 +88,9 @@ async def perform(run: StoredRun, models: Models) -> list[Any]:
         pass
 
     providers = {name: partial(models.ask, name) for name in ("one", "two", "judge")}
-    await run_suite(parse_suite(SUITE), emit=emit, providers=providers, journal=run)
+    await run_with_options(
+        parse_suite(SUITE), RunOptions(emit=emit, journal=run), providers=providers
+    )
     run.finish("finished", duration_ms=0)
     return [lasting(record) for record in run.records(None)]
 

@@ -13,7 +13,7 @@ import trio
 
 import trioeval
 from trioeval.cli import run_command_line
-from trioeval.run import Row
+from trioeval.run import Row, RunOptions, run_with_options
 from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
 from trioeval.store.store import Store
@@ -62,7 +62,7 @@ def keep(path: Path, suite: Any, run: str = "eval-mine", **how: Any) -> None:
     async def main() -> None:
         async with trioeval.open_store(path) as store:
             kept = store.begin(start_of(run))
-            await trioeval.run_suite(suite, emit=ignore, journal=kept, **how)
+            await run_with_options(suite, RunOptions(emit=ignore, journal=kept, **how))
 
     trio.run(main)
 
@@ -120,7 +120,7 @@ def test_the_tasks_of_a_program_are_stored_separately(folder: Path, command: Com
         async with trioeval.open_store(path) as store:
             run = await store.resume("eval-mine", start_of())
             suite = trioeval.parse_suite(SEVERAL)
-            return await trioeval.run_suite(suite, emit=_refuse, journal=run)
+            return await run_with_options(suite, RunOptions(emit=_refuse, journal=run))
 
     assert trio.run(again).not_graded == 3
     with read_store(path) as reader:
@@ -150,8 +150,8 @@ def test_a_suite_of_a_program_is_continued_there(folder: Path, command: Command)
     assert code == 2
     assert stderr == (
         "eval-mine cannot be continued from the command line: its suite is part of the program "
-        f'{Path(sys.argv[0]).absolute()}; continue it there, with `await store.resume("eval-mine", '
-        "start)` in place of `store.begin(start)`\n"
+        f"{Path(sys.argv[0]).absolute()}; continue it there, with `session.run(suite, "
+        'id="eval-mine", resume=True)`\n'
     )
 
 
@@ -194,7 +194,9 @@ def test_a_suite_file_of_a_program_is_continued_by_the_command_line(
     async def main() -> None:
         async with trioeval.open_store(folder / "mine.db") as store:
             run = store.begin(start_of())
-            await trioeval.run_suite(folder / "s.json", emit=ignore, journal=run, stop=stop)
+            await run_with_options(
+                folder / "s.json", RunOptions(emit=ignore, journal=run, stop=stop)
+            )
 
     stop.set()
     trio.run(main)
@@ -221,12 +223,14 @@ def test_a_cancelled_run_can_continue_at_once(folder: Path) -> None:
             run = store.begin(start_of())
             with trio.CancelScope() as scope:
                 first = Cutting(scope, 1)
-                await trioeval.run_suite(suite, emit=ignore, journal=run, providers={"own": first})
+                await run_with_options(
+                    suite, RunOptions(emit=ignore, journal=run), providers={"own": first}
+                )
             assert scope.cancelled_caught or scope.cancel_called
             run = await store.resume("eval-mine", start_of())
             second = Cutting(trio.CancelScope(), 9)
-            summary = await trioeval.run_suite(
-                suite, emit=ignore, journal=run, providers={"own": second}
+            summary = await run_with_options(
+                suite, RunOptions(emit=ignore, journal=run), providers={"own": second}
             )
             return first, second, summary
 
@@ -250,7 +254,7 @@ def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
         suite = trioeval.parse_suite(suite_of("hey", "ho", "ha", "hu"))
         async with trioeval.open_store(folder / "mine.db") as store:
             run = await store.resume("eval-mine", start_of())
-            await trioeval.run_suite(suite, emit=emit, journal=run)
+            await run_with_options(suite, RunOptions(emit=emit, journal=run))
 
     trio.run(main)
     assert emitted == ["say hey", "say ha", "say hu"]
@@ -267,9 +271,9 @@ def test_a_finished_run_is_not_run_again(folder: Path) -> None:
         suite = trioeval.parse_suite(suite_of("hi"))
         async with trioeval.open_store(folder / "mine.db") as store:
             run = store.begin(start_of())
-            await trioeval.run_suite(suite, emit=ignore, journal=run)
+            await run_with_options(suite, RunOptions(emit=ignore, journal=run))
             with pytest.raises(trioeval.UsageError, match=r"eval-mine is over; .* store\.resume"):
-                await trioeval.run_suite(suite, emit=_refuse, journal=run)
+                await run_with_options(suite, RunOptions(emit=_refuse, journal=run))
 
     trio.run(main)
     with read_store(folder / "mine.db") as reader:
@@ -281,18 +285,22 @@ async def _fails_to_emit(run: StoredRun) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await trioeval.run_suite(trioeval.parse_suite(suite_of("hi")), emit=emit, journal=run)
+        await run_with_options(
+            trioeval.parse_suite(suite_of("hi")), RunOptions(emit=emit, journal=run)
+        )
 
 
 async def _is_no_suite(run: StoredRun) -> None:
     suite = trioeval.parse_suite({**suite_of("hi"), "providers": ["nothing:at:all"]})
     with pytest.raises(trioeval.SuiteError):
-        await trioeval.run_suite(suite, emit=ignore, journal=run)
+        await run_with_options(suite, RunOptions(emit=ignore, journal=run))
 
 
 async def _is_cancelled_before(run: StoredRun) -> None:
     with trio.move_on_after(0):
-        await trioeval.run_suite(trioeval.parse_suite(suite_of("hi")), emit=ignore, journal=run)
+        await run_with_options(
+            trioeval.parse_suite(suite_of("hi")), RunOptions(emit=ignore, journal=run)
+        )
 
 
 async def _meets_its_deadline(run: StoredRun) -> None:
@@ -303,7 +311,7 @@ async def _meets_its_deadline(run: StoredRun) -> None:
     async def never(_request: Any) -> str:
         await trio.sleep_forever()
 
-    await trioeval.run_suite(suite, emit=ignore, journal=run, providers={"own": never})
+    await run_with_options(suite, RunOptions(emit=ignore, journal=run), providers={"own": never})
 
 
 @pytest.mark.parametrize(
@@ -325,7 +333,7 @@ def test_a_run_is_released_whatever_ended_it(
 async def _again(store: Store) -> trioeval.SuiteSummary:
     run = await store.resume("eval-mine", start_of())
     suite = trioeval.parse_suite(suite_of("hi"))
-    return await trioeval.run_suite(suite, emit=ignore, journal=run)
+    return await run_with_options(suite, RunOptions(emit=ignore, journal=run))
 
 
 def test_a_late_end_of_an_execution_does_not_affect_the_next_one(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval import Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval import Reply, Request, Row, SuiteSummary, parse_suite
 from trioeval.columns.result import DatasetResult
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
@@ -17,7 +17,7 @@ from trioeval.providers import Usage
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report.row import row_json
-from trioeval.run import RowsNotRun
+from trioeval.run import RowsNotRun, RunOptions, run_with_options
 from trioeval.store.cache.backends import MemoryBackend
 from trioeval.store.cache.cache import Cache
 from trioeval.store.cache.file import LIFETIME
@@ -212,8 +212,8 @@ def execute(
 
     async def go(**given: Any) -> None:
         with trio.move_on_at(trio.current_time() + cut_at):
-            ran.summary = await run_suite(
-                suite, emit=emit, providers=models, journal=journal, **more, **given
+            ran.summary = await run_with_options(
+                suite, RunOptions(emit=emit, journal=journal, **more, **given), providers=models
             )
 
     run_virtual(go if around is None else lambda: around(go))

@@ -285,7 +285,8 @@ def test_a_call_above_its_bound_is_counted_and_reported_once() -> None:
     (warning,) = warnings
     assert warning == (
         "a call of mine cost 3 US dollars, but only 1 were reserved: the budget may be exceeded by "
-        "the difference; set maxCost in its config to the maximum cost of one call"
+        "the difference; set maxCost in its config, or max_cost of own_provider, to the maximum cost of "
+        "one call"
     )
 
 
@@ -362,7 +363,7 @@ def test_usage_without_a_total_is_the_sum_of_its_parts() -> None:
 
     rows = rows_of(
         {
-            "providers": ["mine"],
+            "providers": [{"id": "mine", "config": {"maxTokens": 1024}}],
             "prompts": ["Hi"],
             "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 1200}},
         },
@@ -379,7 +380,7 @@ def test_the_usage_of_a_failure_is_counted() -> None:
 
     rows = rows_of(
         {
-            "providers": ["mine"],
+            "providers": [{"id": "mine", "config": {"maxTokens": 1024}}],
             "prompts": ["Hi"],
             "evaluateOptions": {"repeat": 10, "maxConcurrency": 1, "budget": {"tokens": 2500}},
         },

@@ -13,7 +13,7 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trioeval import Row, collect, parse_suite, run_suite
+from trioeval import Row, collect, parse_suite
 from trioeval.evaluation.groups import GroupReadiness, Layout
 from trioeval.evaluation.registers import CellAccess, CellReadiness, SerialReadiness
 from trioeval.evaluation.resumed import ResumedTask
@@ -34,7 +34,7 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.report.row import row_json
-from trioeval.run import RowsNotRun
+from trioeval.run import RowsNotRun, RunOptions, run_with_options
 from trioeval.suite.expand import Expansion, Step, expand
 from trioeval.testing import run_virtual
 
@@ -456,7 +456,7 @@ def test_changes_of_kept_rows_by_extensions_are_visible_to_later_rows(tmp_path: 
 
     async def main() -> None:
         kept = Kept(frozenset({0, 1, 2}), records)
-        await run_suite(suite, emit=keep, journal=Notes(kept))
+        await run_with_options(suite, RunOptions(emit=keep, journal=Notes(kept)))
 
     trio.run(main)
     assert [row.output for row in rows] == ["41<21><31<21>>"]

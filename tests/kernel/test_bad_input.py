@@ -8,7 +8,6 @@ import trio
 
 from trioeval.errors import CallError, Fault, PlanError, TooLateError
 from trioeval.kernel import (
-    Backoff,
     Budget,
     Calls,
     Done,
@@ -26,6 +25,7 @@ from trioeval.kernel import (
     collect,
     run_plan,
 )
+from trioeval.rates import Backoff
 from trioeval.testing import run_virtual
 
 NAN, INF = math.nan, math.inf
@@ -310,10 +310,10 @@ def test_impossible_hints_of_a_failure_are_dropped() -> None:
     assert CallError(Fault.TRANSIENT, retry_after=math.nan).retry_after is None
 
 
-def test_a_busy_back_off_needs_a_base() -> None:
-    """A busy back-off with a base of 0 is rejected."""
+def test_a_refusal_needs_a_delay() -> None:
+    """Without one the server would be called again at the same instant, for ever."""
     with pytest.raises(PlanError) as caught:
-        LaneSpec("a", busy_backoff=Backoff(base=0.0))
-    assert "busy_backoff must be a back-off whose base is more than 0 seconds" in str(caught.value)
+        LaneSpec("a", refusal_delay=0.0)
+    assert "refusal_delay must be more than 0 seconds and finite, got 0.0" in str(caught.value)
     with pytest.raises(PlanError, match="name must be a text that is not empty"):
         LaneSpec("")

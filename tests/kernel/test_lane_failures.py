@@ -10,7 +10,6 @@ import trio
 
 from trioeval.errors import CallError, Fault, LaneClosedError
 from trioeval.kernel import (
-    Backoff,
     Calls,
     Done,
     Event,
@@ -79,7 +78,7 @@ class Answers:
         ({}, CallError(TRANSIENT, retries=0), [0.0]),
         ({"retries": 1}, CallError(TRANSIENT, retries=9), [0.0, 1.5]),
         ({"retries": 1}, CallError(TRANSIENT, retry_after=5), [0.0, 6.5]),
-        ({"retries": 1, "backoff": Backoff(base=0)}, CallError(TRANSIENT), [0.0, 1.0]),
+        ({"retries": 1, "retry_delay": 0}, CallError(TRANSIENT), [0.0, 1.0]),
         ({"retries": 0, "max_retries": 2}, CallError(BUSY), [0.0, 1.25, 2.75]),
         ({"max_retries": 1}, CallError(BUSY, retry_after=5), [0.0, 6.5]),
         ({"max_retries": 0}, CallError(BUSY), [0.0]),
@@ -99,7 +98,7 @@ def test_a_failed_call_is_retried_as_often_as_allowed(
 ) -> None:
     """ATTEMPTS: a failed call is retried as often as allowed, and not before the end of its back-offs."""
     body = Answers(error)
-    lane = LaneSpec("a", **{"backoff": Backoff(base=1.0), **limits})  # type: ignore[arg-type]
+    lane = LaneSpec("a", **{"retry_delay": 1.0, **limits})  # type: ignore[arg-type]
     (outcome,), _ = run_lanes(body, [lane], [Job(0, "a", 0.0)])
     assert body.starts == starts
     assert isinstance(outcome, Failed)
@@ -111,7 +110,7 @@ def test_a_back_off_is_not_working_time_and_holds_no_slot() -> None:
     """LIMIT and SLOT: a back-off is not working time and holds no slot."""
     body = Answers(CallError(TRANSIENT), None)
     jobs = [Job(i, "a", 0.0, timeout=2.5) for i in range(2)]
-    lane = LaneSpec("a", 1, backoff=Backoff(base=1.0))
+    lane = LaneSpec("a", 1, retry_delay=1.0)
     outcomes, events = run_lanes(body, [lane], jobs)
     assert body.starts == [0.0, 1.0, 2.0]
     assert outcomes == [Done(0, 0.0, 3.0, 1.0, 2, 3), Done(1, 1.0, 2.0, 0.0, 1, 2)]
@@ -245,8 +244,7 @@ def test_waiting_and_resting_calls_fail_when_their_lane_closes() -> None:
             await trio.sleep(5)
             await ask("late", calls, refused)
 
-    long = Backoff(base=120.0, cap=120.0)
-    lane = LaneSpec("a", 2, breaker_threshold=1, backoff=long)
+    lane = LaneSpec("a", 2, breaker_threshold=1, retry_delay=120.0)
     run_lanes(body, [lane], [Job(0, "a", 0.0)])
     # Calls in flight continue, and end with their own result.
     assert closed_at == {"resting": 2.0, "in line": 2.0, "late": 5.0}

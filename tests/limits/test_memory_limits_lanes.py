@@ -9,7 +9,6 @@ import trio
 
 from trioeval.errors import CallError, Fault, LimitError
 from trioeval.kernel import (
-    Backoff,
     Calls,
     CallStarted,
     Done,
@@ -124,8 +123,8 @@ def run(
             lane: Watched(shared.permits(lane, [LimitKey(*use) for use in uses]), ended)
             for lane, uses in keys.items()
         }
-        backoff = Backoff(base=1.0, cap=1.0)
-        lanes = Lanes([LaneSpec(lane, width, backoff=backoff) for lane in keys], permits=permits)
+        specs = [LaneSpec(lane, width, retry_delay=1.0, max_retry_delay=1.0) for lane in keys]
+        lanes = Lanes(specs, permits=permits)
         events: list[Event] = []
         outcomes: list[Outcome[None]] = []
         made = dict.fromkeys(range(len(jobs)), 0)

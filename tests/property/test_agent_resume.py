@@ -18,9 +18,10 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trioeval import ProviderError, Reply, Request, Row, parse_suite, run_suite
+from trioeval import ProviderError, Reply, Request, Row, parse_suite
 from trioeval.agent.open import AgentOptions
 from trioeval.evaluation.journal import CallRecord
+from trioeval.run import RunOptions, run_with_options
 from trioeval.run.prepare import prepare
 from trioeval.testing.journals import MemoryJournal, Write
 
@@ -103,7 +104,7 @@ def play(
         prepared = prepare(parse_suite(suite), providers=players, environ={})
         terms = AgentOptions(folder=folder / "run")
         with trio.fail_after(60), journal.scope:
-            await run_suite(prepared, emit=nobody, journal=journal, agents=terms)
+            await run_with_options(prepared, RunOptions(emit=nobody, journal=journal, agents=terms))
 
     trio.run(main)
 

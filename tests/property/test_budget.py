@@ -331,7 +331,7 @@ def test_a_follower_is_notified_once_of_the_next_settlement() -> None:
 def test_a_budget_around_others_counts_all_of_their_calls(
     outer: Budget, scripts: list[tuple[int, tuple[Step, ...]]]
 ) -> None:
-    """What runs hold and spend under one budget is its own; after the last settlement nothing is held."""
+    """It holds and spends the sum of its runs; after the last settlement nothing is held."""
     inner = [Budget(within=outer) for _ in range(3)]
     holds: list[tuple[Budget, Hold]] = []
     for number, script in scripts:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault
-from trioeval.kernel import Backoff, Edge, LaneSpec
+from trioeval.kernel import Edge, LaneSpec
 from trioeval.testing import (
     AttemptScript,
     CallScript,
@@ -199,7 +199,7 @@ def test_a_wider_lane_can_make_retries_later() -> None:
     scripts = tuple(
         JobScript("a", (CallScript("a", 0.0, attempts=attempts),)) for attempts in several
     )
-    lane = LaneSpec("a", 2, adaptive="off", backoff=Backoff(base=1.0))
+    lane = LaneSpec("a", 2, adaptive="off", retry_delay=1.0)
     scenario = RunScenario((lane,), scripts)
     assert run_scenario(scenario).ended_at == 6.125
     with pytest.raises(

@@ -28,11 +28,11 @@ from test_serialize import (
     stores,
 )
 
-from trioeval import Reply, Request, Row, Status, collect, parse_suite, run_suite
+from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.columns.result import DatasetResult
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.report.row import row_json
-from trioeval.run import PreparedSuite, RowsNotRun
+from trioeval.run import PreparedSuite, RowsNotRun, RunOptions, run_with_options
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
@@ -137,7 +137,7 @@ def run_rest(prepared: PreparedSuite, kept: Kept) -> tuple[list[Row], int]:
         rows.append(row)
 
     async def main() -> int:
-        summary = await run_suite(prepared, emit=keep, journal=Notes(kept))
+        summary = await run_with_options(prepared, RunOptions(emit=keep, journal=Notes(kept)))
         return summary.rows
 
     return rows, run_virtual(main)

@@ -17,12 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_serialize import HISTORY, UNTRACED
 
-from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite, run_suite
+from trioeval import ProviderError, Reply, Request, Row, SuiteSummary, parse_suite
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.reconcile import Retry
 from trioeval.evaluation.status import has_ended
 from trioeval.providers import Usage
-from trioeval.run import PreparedSuite
+from trioeval.run import PreparedSuite, RunOptions, run_with_options
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
@@ -184,7 +184,7 @@ def play(
 
     async def main() -> SuiteSummary | None:
         with trio.move_on_at(cancel_at):
-            return await run_suite(prepared, emit=keep, journal=journal)
+            return await run_with_options(prepared, RunOptions(emit=keep, journal=journal))
         return None
 
     return rows, run_virtual(main)

@@ -14,7 +14,7 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import OpenProvider, Reply, Request, Usage, open_providers
 from trioeval.providers.local.record import Recorder, json_fault
 from trioeval.providers.local.recordings import Recording, parse_file
-from trioeval.run import PreparedSuite, prepare, run_suite
+from trioeval.run import PreparedSuite, RunOptions, prepare, run_with_options
 from trioeval.suite.model import Suite
 from trioeval.templates import Templates
 
@@ -194,7 +194,7 @@ async def answers(prepared: PreparedSuite, recorder: Recorder | None = None) -> 
     async def keep(row: Any) -> None:  # noqa: ASYNC124 - lists do not wait
         rows.append((row.output, row.status, row.error, row.calls))
 
-    await run_suite(prepared, emit=keep, recorder=recorder)
+    await run_with_options(prepared, RunOptions(emit=keep, recorder=recorder))
     return rows
 
 

@@ -246,7 +246,7 @@ def test_problems_of_id_and_config_come_together() -> None:
 def test_ignored_config_is_a_problem() -> None:
     """A key that would be ignored is reported."""
     (problem,) = problems("mine", custom={"mine": mine}, delay=3)
-    assert str(problem) == '.config.delay: "delay" is not a key\n  this provider takes no config'
+    assert str(problem) == '.config.delay: "delay" is not a key\n  known are maxTokens'
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from sdk_runs import CASES, KEY, Answer, Case, Echo, HangUp, Hold, Server, opene
 
 import trioeval
 from trioeval.errors import ProviderError
-from trioeval.kernel import Backoff, Calls, Done, Job, Lanes, LaneSpec, Metered, Plan, collect
+from trioeval.kernel import Calls, Done, Job, Lanes, LaneSpec, Metered, Plan, collect
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.http.adapter import HttpProvider
 from trioeval.providers.http.client import open_http
@@ -168,7 +168,7 @@ def test_only_the_lane_retries(case: Case) -> None:
     """Two retries are three requests, and not one more."""
 
     async def body(server: Server) -> None:
-        spec = LaneSpec("lane", 1, retries=2, backoff=Backoff(base=0.0))
+        spec = LaneSpec("lane", 1, retries=2, retry_delay=0.0)
         async with opened(case.read(server.url)) as provider:
 
             async def send() -> Metered[object]:

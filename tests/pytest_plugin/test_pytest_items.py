@@ -10,13 +10,15 @@ import trio
 from hostile import assert_inert_log
 
 from trioeval.loading.load import parse_suite
-from trioeval.pytest_plugin.host import Host, Session, WantedFile
+from trioeval.pytest_plugin.host import Host
 from trioeval.pytest_plugin.items import SuiteSession
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
 from trioeval.pytest_plugin.loading import (
     CollectedSuite,
     Names,
     PluginSettings,
+    Session,
+    WantedFile,
     load_file,
     named_items,
 )

@@ -6,6 +6,7 @@ workers.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -230,6 +231,68 @@ def test_only_what_is_selected_is_asked_for_and_paid_for_once(
     assert provider.stats()["requests"] == 3
 
 
+@pytest.fixture
+def unready(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suites that lack a key, suites with other problems, and a test in Python."""
+    for name in ("OPENAI_API_KEY", "OWN", "HUB_TOKEN", "HUB_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+    def of(*providers: object) -> str:
+        tests: list[object] = [{"description": name, "vars": {}} for name in ("one", "two")]
+        return json.dumps({"providers": providers, "prompts": ["p"], "tests": tests})
+
+    config = {"body": {"p": "{{prompt}}"}, "headers": {"x-token": "{{env.HUB_TOKEN}}"}}
+    pytester.makefile(
+        ".trioeval.json",
+        good=of("echo"),
+        key=of("echo", "openai:chat:some"),
+        named=of({"id": "openai:chat:some", "config": {"apiKeyEnvar": "OWN"}}),
+        token=of({"id": "http://127.0.0.1:1", "config": config}),
+        url=of({"id": "http://{{env.HUB_URL}}/", "config": config}),
+        both=of("ecko", "openai:chat:some"),
+        text="no JSON",
+    )
+    pytester.makepyfile(test_plain="def test_plain():\n    pass\n")
+
+
+@pytest.mark.usefixtures("unready")
+def test_a_suite_that_cannot_run_does_not_stop_other_tests(pytester: pytest.Pytester) -> None:
+    """Without a key its items are skipped, or fail if the user wants that; other problems are its error."""
+    done = pytester.runpytest_inprocess("-ra")
+    done.assert_outcomes(passed=3, skipped=8, errors=3)
+    text = done.stdout.str()
+    for line in (
+        "SKIPPED [4] key.trioeval.json:1: openai:chat:some needs an API key: set OPENAI_API_KEY",
+        "SKIPPED [2] named.trioeval.json:1: the environment variable OWN is not set",
+        "SKIPPED [2] token.trioeval.json:1: the environment variable HUB_TOKEN is not set",
+        "ERROR text.trioeval.json::suite - Failed: text.trioeval.json:1:1: $: not JSON",
+        "url.trioeval.json:1:23: $.providers[0].id: the environment variable HUB_URL is not set",
+        'both.trioeval.json:1:16: $.providers[0].id: unknown provider "ecko"',
+        "$.providers[1].config.apiKey: openai:chat:some needs an API key",
+    ):
+        assert line in text
+    assert "Traceback" not in text
+    wanted = ("-o", "trioeval_missing_key=fail")
+    done = pytester.runpytest_inprocess(*wanted, "key.trioeval.json", "-k", "one or plain")
+    done.assert_outcomes(failed=2, deselected=2)
+    done.stdout.fnmatch_lines(["openai:chat:some needs an API key: set OPENAI_API_KEY"])
+
+
+@pytest.mark.usefixtures("unready")
+def test_problems_are_shown_where_no_item_of_the_suite_runs(pytester: pytest.Pytester) -> None:
+    """Problems are collection errors if items are only listed, or requested by name."""
+    done = pytester.runpytest_inprocess("--collect-only", "-q", "key.trioeval.json")
+    assert done.ret == pytest.ExitCode.OK
+    done.stdout.fnmatch_lines(["key.trioeval.json::one[[]openai:chat:some[]]"])
+    done = pytester.runpytest_inprocess("--collect-only", "-q")
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    done.stdout.fnmatch_lines(["text.trioeval.json:1:1: $: not JSON: expecting value"])
+    done = pytester.runpytest_inprocess("text.trioeval.json::one[echo]")
+    done.stdout.fnmatch_lines(["text.trioeval.json:1:1: $: not JSON: expecting value"])
+    done = pytester.runpytest_inprocess("-o", "trioeval_missing_key=ignore", "key.trioeval.json")
+    done.stdout.fnmatch_lines(["trioeval_missing_key must be skip or fail, got 'ignore'"])
+
+
 def test_what_cannot_be_run_is_told_in_a_few_lines(pytester: pytest.Pytester) -> None:
     """Invalid files, settings and warnings are errors; a cache that cannot be written is a warning."""
     said = {"providers": ["echo"], "prompts": ["{{env.UNKNOWN}}"], "tests": [{"vars": {"a": 1}}]}
@@ -269,15 +332,43 @@ def test_nothing_in_a_row_is_more_than_text(pytester: pytest.Pytester) -> None:
     assert_inert_xml((pytester.path / "out.xml").read_text("utf-8"))
 
 
-def test_workers_pay_for_each_row_once(pytester: pytest.Pytester, provider: Provider) -> None:
-    """The first worker runs the rows of a file; all others read their results."""
-    for name in ("one", "two", "three"):
-        pytester.makefile(
-            ".trioeval.json", **{name: provider.suite(" ".join(f"{name}{n}" for n in range(12)))}
-        )
-    done = pytester.runpytest_inprocess("-n", "2", *UNCACHED)
-    done.assert_outcomes(passed=36)
-    assert provider.stats()["requests"] == 36
+@pytest.mark.usefixtures("unready")
+def test_workers_share_out_lanes(pytester: pytest.Pytester, provider: Provider) -> None:
+    """All suites with a lane have one worker, and those with another lane another one."""
+    for name in ("one", "two"):
+        words = " ".join(f"{name}{n}" for n in range(12))
+        pytester.makefile(".trioeval.json", **{name: provider.suite(words, width=3)})
+    words = " ".join(f"three{n}" for n in range(12))
+    other = provider.suite(words, width=2).replace("openai:chat:fake", "openai:chat:other")
+    pytester.makefile(".trioeval.json", three=other)
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.parametrize('n', range(40))\ndef test(n): pass"
+    )
+    done = pytester.runpytest_inprocess("-n", "2", "-v", *UNCACHED)
+    done.assert_outcomes(passed=12 * 3 + 40 + 3, skipped=8, errors=3)
+    ran: dict[str, set[str]] = {}
+    for worker, file in re.findall(
+        r"^\[(gw\d)\] .* (\w+)\.trioeval\.json::", done.stdout.str(), re.MULTILINE
+    ):
+        ran.setdefault(file, set()).add(worker)
+    assert ran["one"] == ran["two"]
+    assert sorted([*ran["one"], *ran["three"]]) == ["gw0", "gw1"]
+    stats = provider.stats()
+    assert stats["requests"] == 36
+    assert stats["max_in_flight"] <= 5
+    assert left_behind(pytester.path) == []
+
+
+def test_rows_that_are_spread_over_workers_are_paid_for_once(
+    pytester: pytest.Pytester, provider: Provider
+) -> None:
+    """The first worker runs the rows of a file; the others read their results."""
+    for name in ("one", "two"):
+        words = " ".join(f"{name}{n}" for n in range(12))
+        pytester.makefile(".trioeval.json", **{name: provider.suite(words)})
+    done = pytester.runpytest_inprocess("-n", "2", "--dist", "worksteal", *UNCACHED)
+    done.assert_outcomes(passed=24)
+    assert provider.stats()["requests"] == 24
     assert left_behind(pytester.path) == []
 
 

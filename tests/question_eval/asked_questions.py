@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval import Lanes, Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
+from trioeval import Lanes, Reply, Request, Row, make_lanes, own_provider, parse_suite, prepare
 from trioeval.kernel.reservations import Permits
-from trioeval.providers import Metering, Provider, Usage
+from trioeval.providers import Provider, Usage
 from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.run import PreparedSuite
+from trioeval.run import PreparedSuite, RunOptions, run_with_options
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.testing import run_virtual
 
@@ -123,7 +123,7 @@ def asked(
         longest_reply: The maximum tokens of a reply; None for no limit.
         run: Starts a Trio run.
         filters: Filters of the questions.
-        **more: Further arguments of `run_suite`.
+        **more: Further options of the run.
     """
     suite = parse_suite(document, environ={}, allow_outside=True)
     ran = Ran()
@@ -134,16 +134,15 @@ def asked(
     async def go(**given: Any) -> None:
         prepared = prepare(
             suite,
-            providers={"pupil": pupil},
+            providers={"pupil": own_provider(pupil, max_tokens=longest_reply)},
             environ={},
             select=lambda one: select_tests(one, filters),
         )
-        if longest_reply is not None:
-            prepared = _bounded(prepared, longest_reply)
         if permits is not None:
             specs = [lane.spec for lane in make_lanes(prepared).values()]
             ran.lanes = given["lanes"] = Lanes(specs, permits=permits(prepared))
-        await run_suite(prepared, emit=emit, **{"questions": ran.events.append, **more, **given})
+        options = {"questions": ran.events.append, **more, **given}
+        await run_with_options(prepared, RunOptions(emit=emit, **options))
         ran.ended_at = trio.current_time()
 
     async def main() -> None:
@@ -154,15 +153,6 @@ def asked(
 
     run(main)
     return ran
-
-
-def _bounded(prepared: PreparedSuite, longest_reply: int) -> PreparedSuite:
-    """Return the suite with a task whose provider bounds its replies."""
-    (task,) = prepared.tasks
-    metering = Metering(longest_reply=longest_reply, is_bounded=True)
-    specs = tuple(attrs.evolve(spec, metering=metering) for spec in task.prepared.specs)
-    task = attrs.evolve(task, prepared=attrs.evolve(task.prepared, specs=specs))
-    return attrs.evolve(prepared, tasks=(task,))
 
 
 def calls_tool(*names: str, **arguments: Any) -> Reply:

@@ -7,7 +7,7 @@ import pytest
 import trio
 from asked_questions import RIGHT, Pupil, asked, quiz
 
-from trioeval import Reply, Request, Row, make_lanes, parse_suite, prepare, run_suite
+from trioeval import Reply, Request, Row, make_lanes, own_provider, parse_suite, prepare, run_suite
 from trioeval.errors import LimitError, SuiteError
 from trioeval.evaluation.metering import CallMeter
 from trioeval.limits.memory import MemoryLimits
@@ -118,7 +118,7 @@ def test_uncounted_usage_is_settled_as_it_is_reported(
 def test_a_budget_keeps_uncounted_tokens(tmp_path: Path) -> None:
     """A budget must hold, so an estimate releases nothing: two calls of 1,024 tokens and more fit."""
     document = quiz(tmp_path, 4, evaluateOptions={"budget": {"tokens": 3000}})
-    ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)))
+    ran = asked(document, Pupil(says=lambda *_: Reply(output=RIGHT)), longest_reply=1024)
     assert ran.outcomes == ["correct", "correct", "cancelled", "cancelled"]
 
 
@@ -330,7 +330,8 @@ def test_replies_larger_than_a_limit_are_warned_of(
             "limits": {"define": limits, **settings},
         }
     )
-    found = prepare(suite, providers={"pupil": Pupil()}, environ={}).warnings
+    free = own_provider(Pupil(), max_cost=0)
+    found = prepare(suite, providers={"pupil": free}, environ={}).warnings
     bounded = [("$.providers[0]", "allow shorter replies in its config, for example by max_tokens")]
     expected = [] if expected_total is None else [*bounded, *bounded, *expected_total]
     hints = [(one.path, str(one.hint).partition(",")[0]) for one in found]

@@ -20,7 +20,7 @@ from trioeval.errors import PlanError, ProviderError
 from trioeval.providers import Usage
 from trioeval.providers.local.record import Recorder
 from trioeval.report.row import row_json
-from trioeval.run import make_lanes
+from trioeval.run import RunOptions, make_lanes, run_with_options
 from trioeval.run.prepare import prepare
 from trioeval.testing import run_virtual
 
@@ -394,7 +394,7 @@ def test_judges_are_recorded_and_replayed(tmp_path: Path) -> None:
     seen: list[Row] = []
     with Recorder.create(file) as recorder:
         prepared = prepare(suite, providers={"mine": hello, "judge": judge})
-        trio.run(partial(trioeval.run_suite, prepared, emit=keep, recorder=recorder))
+        trio.run(run_with_options, prepared, RunOptions(emit=keep, recorder=recorder))
     assert [json.loads(line)["provider"] for line in file.read_text().splitlines()].count(
         "judge"
     ) == 2 + 1

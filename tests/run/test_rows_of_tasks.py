@@ -13,7 +13,7 @@ from trioeval.grading import Assertion
 from trioeval.providers import Reply, Request
 from trioeval.question_eval.model import QuestionSettings
 from trioeval.report.stored import RunStart
-from trioeval.run import Row, Status, collect, prepare, run_suite
+from trioeval.run import Row, RunOptions, Status, collect, prepare, run_suite, run_with_options
 from trioeval.run.rows_of_task import value_of, with_rows
 from trioeval.store.store import open_store
 from trioeval.suite.model import Prompt, ProviderEntry, RowsOfTask, Suite, Task, Test
@@ -118,7 +118,9 @@ async def test_tests_are_reported_as_soon_as_they_are_known() -> None:
         if row.task == "second":
             assert counts
 
-    await run_suite(prepared, emit=emit, settled=lambda part: counts.append((part.id, part.rows)))
+    await run_with_options(
+        prepared, RunOptions(emit=emit, settled=lambda part: counts.append((part.id, part.rows)))
+    )
     assert counts == [("second", 2)]
 
 
@@ -293,7 +295,7 @@ async def resumed_twice(
         ran.clear()
         async with open_store(path) as store:
             run = store.begin(start) if time == 0 else await store.resume("run", start)
-            await run_suite(prepared, emit=emit, journal=run)
+            await run_with_options(prepared, RunOptions(emit=emit, journal=run))
             run.finish("finished", duration_ms=1, derived={})
     return ran
 

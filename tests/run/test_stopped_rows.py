@@ -3,7 +3,8 @@
 import trio
 from journalled import Notes
 
-from trioeval import Row, parse_suite, run_suite
+from trioeval import Row, parse_suite
+from trioeval.run import RunOptions, run_with_options
 from trioeval.testing import run_virtual
 
 ROWS = 1200
@@ -26,7 +27,7 @@ def test_a_stop_does_not_wait_for_the_disk_for_each_row_that_never_started() -> 
                 "tests": [{"vars": {"n": n}} for n in range(ROWS)],
             }
         )
-        await run_suite(suite, emit=emit, stop=stop, journal=notes)
+        await run_with_options(suite, RunOptions(emit=emit, stop=stop, journal=notes))
         return notes, emitted, trio.current_time()
 
     notes, emitted, took = run_virtual(main)

@@ -16,7 +16,7 @@ from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.providers.bounds import MOST_BYTES, excess
-from trioeval.run import Row, prepare, run_suite
+from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.store.cache.cache import open_cache
 from trioeval.store.cache.entry import CacheEntry
 
@@ -62,7 +62,7 @@ def row_of(
         rows.append(row)
 
     async def main() -> None:
-        await run_suite(prepare(suite, replay=replay), emit=emit, cache=cache)
+        await run_with_options(prepare(suite, replay=replay), RunOptions(emit=emit, cache=cache))
 
     trio.run(main)
     (row,) = rows

@@ -17,7 +17,7 @@ from trioeval.errors import PlanError, SuiteError
 from trioeval.evaluation.reconcile import Retry
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.report.stored import RunStart
-from trioeval.run import PreparedSuite, prepare
+from trioeval.run import PreparedSuite, RunOptions, prepare, run_with_options
 from trioeval.store.reader import read_store
 from trioeval.store.store import open_store
 from trioeval.suite.expand import expand
@@ -368,8 +368,8 @@ async def stopped(suite: PreparedSuite, path: Path, after: int, *, goes_on: bool
 
     async with open_store(path) as store:
         run = await store.resume("eval-1", start) if goes_on else store.begin(start)
-        summary = await trioeval.run_suite(
-            suite, emit=emit, emit_many=emit_many, journal=run, stop=stop
+        summary = await run_with_options(
+            suite, RunOptions(emit=emit, emit_many=emit_many, journal=run, stop=stop)
         )
         assert store.error is None
     assert summary.rows == len(suite.steps)
@@ -440,7 +440,9 @@ def test_rows_that_wait_for_a_rerun_are_in_no_range(tmp_path: Path) -> None:
         async with open_store(path) as store:
             which = Retry("rows", (range(50, 390),))
             run = await store.resume("eval-1", start, retry=which)
-            await trioeval.run_suite(suite, emit=emit, emit_many=emit, journal=run, stop=stop)
+            await run_with_options(
+                suite, RunOptions(emit=emit, emit_many=emit, journal=run, stop=stop)
+            )
 
     trio.run(retried)
     with read_store(path) as reader:

@@ -123,7 +123,7 @@ def test_an_iteration_that_is_behind_reads_from_the_store(start_at: int) -> None
             assert run.progress.done == count
             left = [row.index async for row in rows]
             assert left == [*range(start_at, count)]
-            assert sorted([row.index async for row in settled]) == [*range(count)]
+            assert sorted([row.index or 0 async for row in settled]) == [*range(count)]
 
     in_session(body, Model(0.001))
 
@@ -219,7 +219,9 @@ def test_a_run_that_cannot_begin_raises_its_own_error(tmp_path: Path) -> None:
     [("", "finished"), ("stop", "stopped"), ("cancel", "cancelled"), ("deadline", "deadline")],
 )
 def test_a_summary_says_how_the_run_ended(how: str, ended: str) -> None:
-    options = {"evaluateOptions": {"maxEvalTimeMs": 400}} if how == "deadline" else {}
+    options: dict[str, Any] = (
+        {"evaluateOptions": {"maxEvalTimeMs": 400}} if how == "deadline" else {}
+    )
     tests = [{"word": f"w{i}", "extra": 10**6 if how and i == 5 else 0} for i in range(6)]
 
     async def body(session: Session) -> None:
@@ -543,7 +545,8 @@ def fill_up(session: Session) -> None:
 
 def test_a_store_that_fails_stops_the_runs_and_keeps_their_rows(tmp_path: Path) -> None:
     """A full disk: the reply that was paid for can still be read and written elsewhere."""
-    model, warnings = Model(0.0), []
+    model = Model(0.0)
+    warnings: list[str] = []
 
     async def main() -> None:
         async with open_session(

@@ -23,7 +23,7 @@ from trioeval.evaluation.row import RowIds
 from trioeval.kernel.events import LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
 from trioeval.providers import Guardrails, Reply
 from trioeval.report.formats.json import compact
-from trioeval.run import Status
+from trioeval.run import RunOptions, Status, run_with_options
 from trioeval.store.reader import read_store
 from trioeval.store.records import read_reply, reply_facts, reply_json
 from trioeval.store.run import StoredRun
@@ -74,8 +74,8 @@ def test_a_run_of_a_suite_is_read_as_it_was_written(tmp_path: Path) -> None:
                 assert json.loads(run.record(row).text) == run.record(row).json
                 shown.append(run.record(row).json)
 
-            await trioeval.run_suite(
-                suite_of(7), emit=emit, journal=run, providers={"echo": Answers()}
+            await run_with_options(
+                suite_of(7), RunOptions(emit=emit, journal=run), providers={"echo": Answers()}
             )
             run.tests(None, iter([{"a": 1}, {"b": "x" * 50_000}]))
             run.finish("finished", duration_ms=5.0, derived=[{"m": 1.5}])
@@ -395,7 +395,9 @@ def test_rows_and_calls_follow_their_tests_to_other_positions(tmp_path: Path) ->
 
             async def emit(_row: trioeval.Row) -> None: ...
 
-            await trioeval.run_suite(old, emit=emit, journal=run, providers={"echo": Answers()})
+            await run_with_options(
+                old, RunOptions(emit=emit, journal=run), providers={"echo": Answers()}
+            )
 
     trio.run(first)
     tests = [*old.tests]
@@ -415,7 +417,9 @@ def test_rows_and_calls_follow_their_tests_to_other_positions(tmp_path: Path) ->
 
             async def emit(_row: trioeval.Row) -> None: ...
 
-            await trioeval.run_suite(suite, emit=emit, journal=run, providers={"echo": echo})
+            await run_with_options(
+                suite, RunOptions(emit=emit, journal=run), providers={"echo": echo}
+            )
             return [*run.records(None)]
 
     records = trio.run(second)

@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from trioeval import Row, parse_suite, run_suite
+from trioeval import Row, parse_suite
+from trioeval.run import RunOptions, run_with_options
 from trioeval.telemetry.spans import Telemetry
 from trioeval.testing import run_virtual
 
@@ -84,13 +85,15 @@ def export(
 
     async def go() -> None:
         with trio.move_on_after(cut_at), telemetry:
-            await run_suite(
+            await run_with_options(
                 parse_suite(document, environ={}, directory=directory),
-                emit=emit,
+                RunOptions(
+                    emit=emit,
+                    observers=telemetry.observer,
+                    journal=journal,
+                    record_observers=[telemetry],
+                ),
                 providers=models,
-                observers=telemetry.observer,
-                journal=journal,
-                record_observers=[telemetry],
             )
             assert telemetry._rows == {}
 

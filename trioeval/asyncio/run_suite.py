@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+import attrs
 import trio
 
 from trioeval.asyncio.notebook import RowCounter, progress_display
@@ -16,10 +17,9 @@ from trioeval.asyncio_tasks import post_to
 from trioeval.grading import Kinds
 from trioeval.kernel import Observer
 from trioeval.providers import Provider, Reply, Request
-from trioeval.run import PreparedSuite, Row, SuiteSummary
-from trioeval.run import collect as collect_on_trio
-from trioeval.run import run_suite as run_suite_on_trio
-from trioeval.run.run_suite import prepared_of
+from trioeval.providers.local.custom import OwnProvider
+from trioeval.run import PreparedSuite, Row, RunOptions, SuiteSummary, run_with_options
+from trioeval.run.run_suite import in_task_order, log, prepared_of
 from trioeval.suite.model import Suite
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ async def run_suite(
         suite: A suite, a prepared suite, or the path of a suite file. Providers that a prepared suite already
             has are functions for Trio.
         emit: Awaited with one row after another, each as soon as all rows before it in its task are known.
-        providers: asyncio functions by their provider ids in the suite.
+        providers: asyncio functions, plain or from `own_provider`, by their provider ids in the suite.
         kinds: The assertion types of a suite that is loaded here; None is all built-in types.
         stop: Once it is set, no new row starts and running rows continue to their end.
         observe: Called with the events of lanes and jobs, in order.
@@ -103,14 +103,12 @@ async def run_suite(
                 )
             )
             counter = RowCounter(prepared.size)
-            run = partial(
-                run_suite_on_trio,
-                prepared,
+            options = RunOptions(
                 emit=runner.on_asyncio(emit),
                 stop=trio_stop,
                 observe=posted(loop, observe),
                 run_id=run_id,
-                warn=posted(loop, warn),
+                warn=posted(loop, warn) or log.warning,
                 record_observers=[counter],
             )
             stopping = (
@@ -118,7 +116,7 @@ async def run_suite(
             )
             display.watch(counter.read)
             try:
-                return await runner.run(run)
+                return await runner.run(run_with_options, prepared, options)
             finally:
                 display.show(counter.counts)
                 if stopping is not None:
@@ -163,12 +161,17 @@ async def collect(
             )
             counter = RowCounter(prepared.size)
             display.watch(counter.read)
+            rows: list[Row] = []
+
+            async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
+                rows.append(row)
+
+            options = RunOptions(emit=keep, record_observers=[counter])
             try:
-                return await runner.run(
-                    partial(collect_on_trio, prepared, record_observers=[counter])
-                )
+                await runner.run(run_with_options, prepared, options)
             finally:
                 display.show(counter.counts)
+            return in_task_order(prepared, rows)
 
 
 def providers_on_asyncio(
@@ -182,8 +185,12 @@ def providers_on_asyncio(
 
 def _provider(runner: TrioRunner, function: Provider) -> Provider:
     async def call(request: Request) -> Reply | str:
-        return await runner.tasks.run(function, request)
+        return await runner.tasks.run(inner, request)
 
+    if isinstance(function, OwnProvider):
+        inner = function.function
+        return attrs.evolve(function, function=call)
+    inner = function
     return call
 
 

@@ -276,7 +276,7 @@ async def open_session(
         store: The database of runs, which is created if it does not exist; None keeps runs only until the end
             of the session.
         cache: The database of the cache of replies; None requests each reply.
-        providers: asyncio functions by their provider ids in suites.
+        providers: asyncio functions, plain or from `own_provider`, by their provider ids in suites.
         lanes: The configurations of lanes that hold whatever suites say of them.
         max_total_concurrency: The most calls in flight on all lanes together, ≥ 1; None sets no bound.
         budget: The budget of all runs together; None sets none. That of a suite holds as well.

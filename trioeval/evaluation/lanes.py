@@ -4,19 +4,22 @@ A lane is one real rate-limit scope, so providers with the same key, endpoint an
 their labels. A provider may name an entry of the suite's `lanes` instead.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
 
 from trioeval.errors import Problem, SuiteError
-from trioeval.kernel import Backoff, LaneSpec
+from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import ProviderSpec
 from trioeval.providers.programs import AGENT_RUNS
 from trioeval.suite.model import WIDTH, LaneSettings, ProviderEntry, Suite
 
 _UNBOUNDED = 1_000_000  # more runs than any machine has
+
+_ONE_LANE = "settings belong to the lane: write them once, or give the lane a name in $.lanes"
+_OWN_LANE = "settings belong to the lane: pass one LaneSpec to all own providers of a name"
 
 B = TypeVar("B", int, float)
 
@@ -77,11 +80,12 @@ def _lane_settings(
 ) -> tuple[dict[str, LaneSettings], list[Problem]]:
     """Return the settings of each lane, and the problems of lanes with contradictory settings."""
     settings: dict[str, LaneSettings] = {}
-    delays: dict[str, float] = {}
+    own_lanes: dict[str, LaneSpec] = {}
+    gaps: dict[str, float] = {}
     problems: list[Problem] = []
     names = lane_names(suite, specs)
-    for position, (name, entry) in enumerate(zip(names, suite.providers, strict=True)):
-        configured = suite.lanes[entry.lane] if isinstance(entry.lane, str) else entry.lane
+    for position, (name, entry, spec) in enumerate(zip(names, suite.providers, specs, strict=True)):
+        configured = _configured(suite, entry, spec)
         if configured is None and entry.delay is None:
             continue
         if name == AGENT_RUNS:
@@ -89,24 +93,44 @@ def _lane_settings(
             hint = "set maxConcurrentRuns in $.agents: it applies to all of them together"
             problems.append(Problem(f"$.providers[{position}].lane", message, hint))
             continue
-        delay = entry.delay if configured is None or entry.delay is not None else configured.delay
-        if delay is not None:  # the largest one satisfies all of them
-            delays[name] = max(delays.get(name, 0), delay)
+        for gap in _gaps(entry, configured):  # the largest one satisfies all of them
+            gaps[name] = max(gaps.get(name, 0), gap)
         if configured is None:
             continue
-        configured = attrs.evolve(configured, delay=None)
-        if settings.setdefault(name, configured) != configured:
+        own = spec.settings.lane if entry.lane is None else None
+        is_other = own is not None and own_lanes.setdefault(name, own) != own
+        configured = attrs.evolve(configured, key=None, min_gap=None, delay=None)
+        if settings.setdefault(name, configured) != configured or is_other:
+            message = f"lane {name} has other settings from an earlier provider with the same key"
             problems.append(
-                Problem(
-                    f"$.providers[{position}].lane",
-                    f"lane {name} has other settings from an earlier provider with the same key",
-                    "settings belong to the lane: write them once, or give the lane a name in $.lanes",
-                )
+                Problem(f"$.providers[{position}]", message, _OWN_LANE)
+                if entry.lane is None
+                else Problem(f"$.providers[{position}].lane", message, _ONE_LANE)
             )
     found = {name: settings.get(name, LaneSettings()) for name in names}
-    for name, delay in delays.items():
-        found[name] = attrs.evolve(found[name], delay=delay)
+    for name, gap in gaps.items():
+        found[name] = attrs.evolve(found[name], min_gap=gap)
     return found, problems
+
+
+def _configured(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> LaneSettings | None:
+    """Return the settings of the lane of an entry, from the suite or else from the program."""
+    if isinstance(entry.lane, str):
+        return suite.lanes[entry.lane]
+    own = spec.settings.lane
+    if entry.lane is not None or own is None:
+        return entry.lane
+    values = attrs.asdict(own, recurse=False)
+    return LaneSettings(key=values.pop("name"), **values)
+
+
+def _gaps(entry: ProviderEntry, lane: LaneSettings | None) -> Iterator[float]:
+    """Yield the minimum gaps, in seconds, that an entry sets for its lane."""
+    if lane is not None and lane.min_gap is not None:
+        yield lane.min_gap
+    for delay in (entry.delay, None if lane is None else lane.delay):
+        if delay is not None:
+            yield delay / 1000
 
 
 def lane_limits(suite: Suite, specs: Sequence[ProviderSpec]) -> dict[str, tuple[LimitKey, ...]]:
@@ -177,7 +201,8 @@ def _lane_name(suite: Suite, entry: ProviderEntry, spec: ProviderSpec) -> str:
         return AGENT_RUNS  # one lane for all of them, so single providers cannot have another
     if isinstance(entry.lane, str):
         return suite.lanes[entry.lane].key or entry.lane
-    own = None if entry.lane is None else entry.lane.key
+    configured = _configured(suite, entry, spec)
+    own = None if configured is None else configured.key
     return own or spec.lane_key
 
 
@@ -207,20 +232,24 @@ def _lane_spec(name: str, settings: LaneSettings, suite: Suite, cap: int | None)
         max_concurrency = (options.max_concurrency or WIDTH) if cap is None else cap
     elif cap is not None:
         max_concurrency = min(max_concurrency, cap)
-    delay = options.delay if settings.delay is None else settings.delay
     return LaneSpec(
         name,
         max_concurrency,
         rpm=settings.rpm,
         burst=settings.burst,
         tpm=settings.tpm,
-        min_gap=delay / 1000,
+        token_burst=settings.token_burst,
+        min_gap=options.delay / 1000 if settings.min_gap is None else settings.min_gap,
         adaptive=settings.adaptive,
+        slow_start=settings.slow_start,
         retries=settings.retries,
         max_retries=settings.max_retries,
-        backoff=_backoff(settings.retry_delay),
-        patience=settings.lane_patience,
+        retry_delay=settings.retry_delay,
+        refusal_delay=settings.refusal_delay,
+        max_retry_delay=settings.max_retry_delay,
+        patience=settings.patience,
         breaker_threshold=settings.breaker_threshold,
+        oversize=settings.oversize,
     )
 
 
@@ -231,19 +260,18 @@ def _stricter(one: LaneSpec, other: LaneSpec) -> LaneSpec:
         rpm=_smaller(one.rpm, other.rpm),
         burst=min(one.burst, other.burst),
         tpm=_smaller(one.tpm, other.tpm),
+        token_burst=min(one.token_burst, other.token_burst),
         min_gap=max(one.min_gap, other.min_gap),
+        slow_start=one.slow_start or other.slow_start,
         retries=min(one.retries, other.retries),
         max_retries=_smaller(one.max_retries, other.max_retries),
-        backoff=max(one.backoff, other.backoff, key=lambda backoff: backoff.base),
+        retry_delay=max(one.retry_delay, other.retry_delay),
+        refusal_delay=max(one.refusal_delay, other.refusal_delay),
+        max_retry_delay=max(one.max_retry_delay, other.max_retry_delay),
         patience=min(one.patience, other.patience),
         breaker_threshold=min(one.breaker_threshold, other.breaker_threshold),
+        oversize="refuse" if "refuse" in {one.oversize, other.oversize} else "alone",
     )
-
-
-def _backoff(delay: float) -> Backoff:
-    """Return the back-off of a lane whose first retry waits for at most this many seconds."""
-    usual = Backoff()
-    return Backoff(base=delay, cap=max(usual.cap, delay))
 
 
 def _smaller(one: B | None, other: B | None) -> B | None:

@@ -20,10 +20,11 @@ from trioeval.grading import quote
 from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
+from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.metering import count_bytes, most_money
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
-from trioeval.suite.model import Suite
+from trioeval.suite.model import BudgetSettings, Suite
 
 CHARACTERS_A_TOKEN = 4
 """Used for texts without a token count."""
@@ -64,6 +65,7 @@ class CallMeter:
             does not shorten replies, so it does not reduce the reservation of a budget. None means no limit.
         guess: Assumed maximum tokens of replies without a bound; None uses the providers' guesses.
         bounds_money: Whether a budget of money must hold.
+        bounds_tokens: Whether a budget of tokens must hold.
     """
 
     metering: Sequence[Metering]
@@ -74,6 +76,7 @@ class CallMeter:
     ceiling: int | None = None
     guess: int | None = None
     bounds_money: bool = False
+    bounds_tokens: bool = False
     _longest: Sequence[int] = attrs.field(init=False)
     """The maximum tokens of a reply of each provider."""
     _shares: defaultdict[str, _Shares] = attrs.field(
@@ -202,6 +205,7 @@ def meter_of(
         ceiling=suite.settings.row_tokens,
         guess=None if settings is None else settings.max_output_tokens,
         bounds_money=budget is not None and budget.usd is not None,
+        bounds_tokens=budget is not None and budget.tokens is not None,
     )
 
 
@@ -253,3 +257,64 @@ def _hint(suite: Suite, spec: ProviderSpec) -> str:
     return (
         f"{setting} sets that number, because its replies have no bound: add a bound, or reduce it"
     )
+
+
+# The providers for which no budget could hold.
+
+
+_COST_EXAMPLE = '"config": {"maxCost": 0.05}'
+_TOKENS_EXAMPLE = '"config": {"maxTokens": 1000}'
+_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
+
+
+def unbounded_providers(
+    suite: Suite,
+    specs: Sequence[ProviderSpec],
+    lanes: Sequence[str],
+    lane_limits: Mapping[str, tuple[LimitKey, ...]],
+) -> Iterator[Problem]:
+    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls.
+
+    The same applies to a shared limit of money, from which such a call would reserve nothing.
+
+    Args:
+        suite: The task.
+        specs: Its providers, including judges.
+        lanes: The lane of each.
+        lane_limits: The shared limits that calls count against, by lane.
+    """
+    budget = suite.evaluate_options.budget or BudgetSettings()
+    for position, (spec, lane) in enumerate(zip(specs, lanes, strict=True)):
+        known, id_ = spec.metering, spec.id
+        is_own = isinstance(spec.settings, CustomSettings)
+        found: list[tuple[str, str]] = []
+        needs_cost = budget.usd is not None and known.most_cost is None
+        if known.is_paid and not known.is_bounded and (needs_cost or budget.tokens is not None):
+            hint = "set a limit in its config, for example max_completion_tokens or maxOutputTokens"
+            found.append((f"a budget is set, but the replies of {id_} have no token limit", hint))
+        money = None if known.most_cost is not None else _money_bound(budget, lane_limits, lane)
+        if money is not None and known.is_paid and known.price is None:
+            hint = f"set its price in US dollars per million tokens: {_PRICE_EXAMPLE}"
+            found.append((f"{money}, but the price of {id_} is not known", hint))
+        if money is not None and known.says_cost:
+            ways = f"own_provider(function, max_cost=0.05), or {_COST_EXAMPLE}"
+            hint = "set the maximum cost of a call in US dollars, 0 if it is free: "
+            hint += ways if is_own else _COST_EXAMPLE
+            found.append((f"{money}, but the cost of a call of {id_} has no limit", hint))
+        if budget.tokens is not None and is_own and not known.is_bounded:
+            ways = f"own_provider(function, max_tokens=1000), or {_TOKENS_EXAMPLE}"
+            message = f"a budget in tokens is set, but the replies of {id_} have no token limit"
+            found.append((message, f"set the maximum number of tokens of a reply: {ways}"))
+        for message, hint in found:
+            yield Problem(f"$.providers[{position}]", message, hint)
+
+
+def _money_bound(
+    budget: BudgetSettings, lane_limits: Mapping[str, tuple[LimitKey, ...]], lane: str
+) -> str | None:
+    """Return the words for what limits the costs of calls on a lane; None if nothing does."""
+    if budget.usd is not None:
+        return "a budget in usd is set"
+    keys = (one.key for one in lane_limits.get(lane, ()) if one.unit == "cost_micro")
+    key = next(keys, None)
+    return None if key is None else f"lane {lane} counts costs against {quote(key)}"

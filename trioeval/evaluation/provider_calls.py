@@ -43,6 +43,7 @@ from trioeval.providers import OpenProvider, Reply, Request, Usage
 from trioeval.providers.base import ModelIdentity
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
 from trioeval.providers.cache_key import retry_key
+from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.secrets import hide, hide_in, is_secret_name, longest_first, surely_keys
 from trioeval.suite.model import ProviderEntry
 
@@ -169,8 +170,8 @@ class ReplySource:
     _models: Sequence[ModelIdentity] = attrs.field(init=False, repr=False)
     _keys: tuple[str, ...] = attrs.field(init=False, repr=False)
     _marks: Sequence[str] = attrs.field(init=False, repr=False)
-    _exceeded: set[int] = attrs.field(init=False, factory=set, repr=False)
-    """Providers with a logged warning because a call cost more than its reservation."""
+    _exceeded: set[tuple[int, str]] = attrs.field(init=False, factory=set, repr=False)
+    """Providers, and what their calls used more of than was reserved, for which a warning was given."""
 
     @names.default
     def _find_names(self) -> Sequence[str]:
@@ -371,6 +372,7 @@ class ReplySource:
             reply = await self.providers[inquiry.place](inquiry.request)
         except ProviderError as error:
             listener.on_failure(error, error.used(estimate.tokens, estimate.money)[0])
+            self._check_bounds(inquiry.place, estimate, error.usage.in_all, error.money)
             if inquiry.key is not None:
                 took_ms = (trio.current_time() - started_at) * 1000
                 self._write(inquiry, inquiry.key, error, took_ms)
@@ -380,22 +382,33 @@ class ReplySource:
             self._write(inquiry, inquiry.key, reply, paid.latency_ms)
         listener.on_reply(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
-        self._check_cost(inquiry.place, estimate, reply)
         tokens = reply.usage.in_all
+        self._check_bounds(inquiry.place, estimate, tokens, reply.cost)
         if tokens is None and self.estimates and not self.meter.bounds_only:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
 
-    def _check_cost(self, place: int, estimate: CallEstimate, reply: Reply) -> None:
-        """Warn once for a provider whose call cost more than its reservation."""
-        if not self.meter.bounds_money or reply.cost is None or reply.cost <= estimate.money:
-            return
-        if place not in self._exceeded:
-            self._exceeded.add(place)
+    def _check_bounds(
+        self, place: int, estimate: CallEstimate, tokens: int | None, money: float | None
+    ) -> None:
+        """Warn once for a provider whose call used more than its reservation of a budget."""
+        is_own = isinstance(self.providers[place].spec.settings, CustomSettings)
+        if self.meter.bounds_money and money is not None and money > estimate.money:
+            excess = f"cost {money:.6g} US dollars, but only {estimate.money:.6g}"
+            ways = "maxCost in its config" + (", or max_cost of own_provider," if is_own else "")
+            self._warn_excess(place, excess, f"; set {ways} to the maximum cost of one call")
+        if self.meter.bounds_tokens and tokens is not None and tokens > estimate.tokens:
+            ways = "maxTokens in its config, or max_tokens of own_provider,"
+            advice = f"; set {ways} to the maximum number of tokens of a reply" if is_own else ""
+            self._warn_excess(place, f"used {tokens} tokens, but only {estimate.tokens}", advice)
+
+    def _warn_excess(self, place: int, excess: str, advice: str) -> None:
+        verb = excess.partition(" ")[0]
+        if (place, verb) not in self._exceeded:
+            self._exceeded.add((place, verb))
             self.warn(
-                f"a call of {self.names[place]} cost {reply.cost:.6g} US dollars, but only "
-                f"{estimate.money:.6g} were reserved: the budget may be exceeded by the difference; "
-                "set maxCost in its config to the maximum cost of one call"
+                f"a call of {self.names[place]} {excess} were reserved: "
+                f"the budget may be exceeded by the difference{advice}"
             )
 
     def _write(

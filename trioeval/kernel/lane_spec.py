@@ -45,15 +45,17 @@ def _is_whole(least: int) -> Callable[["LaneSpec", Any, Any], None]:
 
 
 _IS_RATE = _must_be("more than 0 and finite", lambda value: 0 < value < math.inf)
-_IS_GAP = _must_be("at least 0 seconds and finite", lambda value: 0 <= value < math.inf)
+_IS_DELAY = _must_be("at least 0 seconds and finite", lambda value: 0 <= value < math.inf)
 _IS_SPAN = _must_be("more than 0 seconds", lambda value: value > 0)
 # Without a delay the server, which refuses at once, would be called again at the same instant, for ever.
-_RESTS = _must_be("a back-off whose base is more than 0 seconds", lambda value: value.base > 0)
+_IS_REST = _must_be("more than 0 seconds and finite", lambda value: 0 < value < math.inf)
 
 
 @attrs.frozen
 class LaneSpec:
     """The configuration of a lane.
+
+    Its attributes have the names of the keys of a lane in a suite file.
 
     Raises:
         PlanError: A value is out of its range.
@@ -74,7 +76,7 @@ class LaneSpec:
     """Tokens per minute, > 0 and finite; None sets no rate."""
     token_burst: int = attrs.field(validator=_is_whole(0), default=0, kw_only=True)
     """Tokens that may be used at once beyond the rate after a pause, ≥ 0."""
-    min_gap: float = attrs.field(validator=_IS_GAP, default=0.0, kw_only=True)
+    min_gap: float = attrs.field(validator=_IS_DELAY, default=0.0, kw_only=True)
     """Least seconds between two starts, ≥ 0 and finite."""
     adaptive: Adaptive = attrs.field(
         validator=_must_be("aimd, latency or off", get_args(Adaptive).__contains__),
@@ -88,10 +90,13 @@ class LaneSpec:
     """Attempts after the first for a call with transient failures, ≥ 0."""
     max_retries: int | None = attrs.field(validator=_is_whole(0), default=None, kw_only=True)
     """Attempts after the first for any reason, ≥ 0; None bounds refused calls by `patience` only."""
-    backoff: Backoff = attrs.field(default=Backoff(), kw_only=True)
-    """The delays before a call that failed transiently is called again."""
-    busy_backoff: Backoff = attrs.field(validator=_RESTS, default=Backoff(base=0.5), kw_only=True)
-    """The delays after a refusal (too many requests) without a retry-after hint."""
+    retry_delay: float = attrs.field(validator=_IS_DELAY, default=0.5, kw_only=True)
+    """Most seconds before the first retry after a transient failure, ≥ 0 and finite; doubles with each."""
+    refusal_delay: float = attrs.field(validator=_IS_REST, default=0.5, kw_only=True)
+    """Most seconds before the first retry after a refusal (too many requests) without a retry-after hint, > 0
+    and finite; doubles with each."""
+    max_retry_delay: float = attrs.field(validator=_IS_DELAY, default=60.0, kw_only=True)
+    """Most seconds to which these delays grow, ≥ 0 and finite; a larger first delay stays as it is."""
     patience: float = attrs.field(validator=_IS_SPAN, default=300.0, kw_only=True)
     """Seconds of failures without one success after which the lane is closed, > 0."""
     breaker_threshold: int = attrs.field(validator=_is_whole(1), default=3, kw_only=True)
@@ -112,10 +117,13 @@ class LaneSpec:
             if self.tpm is None
             else TokenPace.per_minute(self.tpm, burst=self.token_burst),
             breaker=Breaker(self.breaker_threshold, self.patience),
-            backoff=self.backoff,
-            busy_backoff=self.busy_backoff,
+            backoff=self._make_backoff(self.retry_delay),
+            busy_backoff=self._make_backoff(self.refusal_delay),
             measured_rate=None if self.adaptive == "off" else MeasuredRate(),
         )
+
+    def _make_backoff(self, first: float) -> Backoff:
+        return Backoff(base=first, cap=max(self.max_retry_delay, first))
 
     def _make_limit(self) -> Limit:
         match self.adaptive:

@@ -37,6 +37,7 @@ from trioeval.suite.form import (
     IGNORED_OPTIONS,
     IGNORED_SILENTLY,
     NOT_YET_IN_LANES,
+    lane_mistakes,
     prompts_hook,
     provider_hook,
     provider_settings,
@@ -346,7 +347,9 @@ def make_converter(
     lane = {"limits": limit_keys_hook(converter)}
     register(
         LaneSettings,
-        object_hook(converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane),
+        object_hook(
+            converter, LaneSettings, not_yet=NOT_YET_IN_LANES, hooks=lane, check=lane_mistakes
+        ),
     )
     register(LimitsSettings, limits_hook(converter, context))
     register(LaneSettings | str | None, lane_or_name)

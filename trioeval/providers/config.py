@@ -18,6 +18,7 @@ from trioeval.providers.http.wire import HttpClient, TlsSettings
 from trioeval.providers.metering import Metering
 
 if TYPE_CHECKING:
+    from trioeval.kernel import LaneSpec
     from trioeval.providers.http.endpoint import Endpoint
 
 Check: TypeAlias = Callable[[Any], bool]
@@ -297,6 +298,11 @@ class ProviderSettings(ABC):
     @abstractmethod
     def lane_key(self) -> str:
         """Key of the lane: settings with equal keys share one lane. Holds no secret."""
+
+    @property
+    def lane(self) -> "LaneSpec | None":
+        """The lane that a program chose for it, by whose name it is shared; None for that of `lane_key`."""
+        return None
 
     @property
     def ignores_variables(self) -> bool:

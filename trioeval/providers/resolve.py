@@ -25,7 +25,6 @@ from trioeval.providers.config import (
     is_integer,
     is_number,
     nearest,
-    read_config,
     show,
     to_snake,
 )
@@ -423,7 +422,8 @@ def resolve(
         environ: Environment variables, for keys and base URLs.
         directory: Base of relative paths.
         templates: Renders the configs that are templates.
-        custom: Async callables by id; they take precedence over everything else.
+        custom: Async callables by id, plain or as `own_provider` returns them; they take precedence over
+            everything else.
         label: The entry's label.
         overload_statuses: HTTP statuses of server errors that mean "too many calls" for this provider.
         readers: Functions that read the entries of a prefix, instead of the default ones.
@@ -449,9 +449,9 @@ def resolve(
     own, limits, problems = _split(filled.value)
     found: ProviderSettings | list[Problem]
     if entry_id in custom:
-        from trioeval.providers.local.custom import CustomSettings
+        from trioeval.providers.local.custom import read_own
 
-        found = read_config(own, ())[1] or CustomSettings(entry_id, custom[entry_id])
+        found = read_own(entry_id, custom[entry_id], own)
     else:
         prefix, rest = split_id(entry_id)
         read = readers.get(prefix) or find_reader(prefix)

@@ -25,6 +25,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "trioeval_cache",
         "file of the cache of replies, `memory`, or `off` (default: .trioeval/cache.db)",
     )
+    parser.addini(
+        "trioeval_missing_key",
+        "`skip` or `fail`: the result of the items of a suite without its API key (default: skip)",
+    )
     parser.addini("trioeval_db", "database that stores the runs of suites (default: none)")
 
 
@@ -35,7 +39,8 @@ class SuiteFile(pytest.File):
         """Return its items. No provider is called.
 
         Raises:
-            CollectError: The suite or a setting is not valid; all problems.
+            CollectError: A setting is not valid; or the suite is not, and its items are listed or requested
+                by name.
         """
         with _unchanged():
             from trioeval.pytest_plugin.items import items_of
@@ -78,6 +83,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Handle the start of a worker of xdist."""
-    from trioeval.pytest_plugin.items import lead
+    with _unchanged():
+        from trioeval.pytest_plugin.workers import lead
 
     lead(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler that gives suites with a common lane to one worker; None for other modes."""
+    if config.getvalue("dist") != "load":
+        return None
+    with _unchanged():
+        from trioeval.pytest_plugin.scheduler import LaneScheduling
+
+    return LaneScheduling(config, log)

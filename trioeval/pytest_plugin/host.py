@@ -1,4 +1,3 @@
-# Separate from `pytest_plugin.items`: Trio is imported when the first item runs, not at collection.
 """The thread that runs suites: one Trio run for the whole session, so that its files share their lanes.
 
 pytest requests items one after another in its own thread. The first item of a file starts all requested rows
@@ -18,7 +17,7 @@ import trio
 
 from trioeval.errors import TrioevalError
 from trioeval.pytest_plugin.keys import Key
-from trioeval.pytest_plugin.loading import CollectedSuite, PluginSettings
+from trioeval.pytest_plugin.loading import CollectedSuite, Session, WantedFile
 from trioeval.pytest_plugin.outcome import LOOK, ItemResult, ItemResults
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
@@ -28,29 +27,6 @@ from trioeval.text_safety import escape_control_characters, inert_lines
 
 _REASON = 4000  # characters
 _HEED = 0.2  # seconds between two checks of whether the leading process has stopped
-
-
-@attrs.frozen(eq=False)
-class Session:
-    """The facts that all processes of a session share."""
-
-    folder: Path
-    """The folder that its processes share."""
-    id: str
-    """The prefix of the ids of its runs."""
-    settings: PluginSettings
-    stopped: Path | None = None
-    """A file that exists once the leading process starts no more rows; None without a leading process."""
-
-
-@attrs.frozen(eq=False)
-class WantedFile:
-    """The requested items of a file."""
-
-    loaded: CollectedSuite
-    name: str
-    """A digest that distinguishes its run from those of other files."""
-    keys: frozenset[Key]
 
 
 @attrs.frozen(eq=False)

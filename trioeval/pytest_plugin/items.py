@@ -2,107 +2,41 @@
 
 import hashlib
 import os
-import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 
 from trioeval.errors import SuiteError, TrioevalError
-from trioeval.pytest_plugin.host import Host, Session, WantedFile
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
     CollectedSuite,
+    Session,
+    WantedFile,
     line_of,
+    linked,
     load_file,
     named_items,
     read_settings,
 )
+from trioeval.pytest_plugin.outcome import Ending
+from trioeval.pytest_plugin.workers import (
+    STOPPED,
+    new_session,
+    session_of_worker,
+    shared_folder,
+    write_groups,
+)
 from trioeval.report.formats.markdown import without_commands
 from trioeval.text_safety import inert_lines
 
-# The process that leads the workers of xdist: it stops them, and cleans up.
-
-
-STOPPED = "stopped"
-"""A file in the shared folder of workers: start no more rows."""
-
-_INPUT = "trioeval_session"
-_NAME = "trioeval-leader"
-
-
-def new_session() -> str:
-    """Return a unique name of a session."""
-    return secrets.token_hex(12)
-
-
-def session_of_worker(config: pytest.Config) -> str | None:
-    """Return the name of the session of this worker; None if this process is not a worker."""
-    given: dict[str, Any] = getattr(config, "workerinput", {})
-    found: str | None = given.get(_INPUT)
-    return found
-
-
-def shared_folder(session: str) -> Path:
-    """Return the folder that the workers of a session share. The first suite creates it."""
-    return Path(tempfile.gettempdir()) / f"trioeval-{session}"
-
-
-def lead(node: Any) -> None:
-    """Lead a worker of xdist; the first call registers the plugin of the session for all of them."""
-    plugins = node.config.pluginmanager
-    leader = plugins.get_plugin(_NAME)
-    if leader is None:
-        leader = ControllerPlugin(new_session())
-        plugins.register(leader, _NAME)
-    node.workerinput[_INPUT] = leader.name
-
-
-@attrs.define(eq=False, repr=False)
-class ControllerPlugin:
-    """A plugin of a session that leads workers.
-
-    Workers do not know about failures elsewhere, and would complete all that they have started.
-    """
-
-    name: str
-    """The name of the session. Not that of xdist, which a flag may set to the same name again."""
-    _session: pytest.Session | None = attrs.field(init=False, default=None)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Stop the workers if the session is aborted."""
-        self._session = session
-        is_whole = False
-        try:
-            done = yield
-            is_whole = True
-            return done
-        finally:
-            if not is_whole:
-                self._stop()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self) -> None:
-        """Stop the workers when there are too many failures, so that they finish before the session ends."""
-        session = self._session
-        if session is not None and (session.shouldfail or session.shouldstop):
-            self._stop()
-
-    def pytest_unconfigure(self) -> None:
-        """Remove the shared folder."""
-        shutil.rmtree(shared_folder(self.name), ignore_errors=True)
-
-    def _stop(self) -> None:
-        with suppress(OSError):  # without a suite the folder does not exist
-            (shared_folder(self.name) / STOPPED).touch()
-
+if TYPE_CHECKING:
+    from trioeval.pytest_plugin.host import Host
 
 # The state that the suites of one pytest session share, from the first collected suite to the end.
 
@@ -116,19 +50,35 @@ class SuiteSession:
     """A plugin of a session with suites."""
 
     terms: Session
-    host: Host | None = attrs.field(init=False, default=None)
+    host: "Host | None" = attrs.field(init=False, default=None)
     """The host of suites, once one was requested."""
     _own_folder: Path | None = None
     """The folder to remove at the end; None if it is shared."""
     _is_whole: bool = attrs.field(init=False, default=False)
     """True if all items were run."""
 
-    def begin(self, host: Host) -> Host:
+    def begin(self, host: "Host") -> "Host":
         """Use this host from now on."""
         if self.host is not None:
             self.host.close(at_once=False)
         self.host = host
         return host
+
+    @pytest.hookimpl(tryfirst=True)  # before the worker reports that it has collected
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Send the leading process the groups of items whose suites share lanes."""
+        if self.terms.stopped is None:
+            return
+        items: dict[CollectedSuite, list[int]] = {}
+        for index, item in enumerate(session.items):
+            if isinstance(item, SuiteItem) and not item.loaded.lacks:
+                items.setdefault(item.loaded, []).append(index)
+        groups = [
+            sorted(one for suite in suites for one in items[suite]) for suites in linked(items)
+        ]
+        # Without the file rows are distributed as other tests are; each is still run once.
+        with suppress(OSError):
+            write_groups(self.terms.folder, groups)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -194,6 +144,8 @@ class SuiteItem(pytest.Item):
 
     def runtest(self) -> None:
         """Run its file if that was not started, and end as the row did."""
+        if self.loaded.lacks:
+            self._end(self.suites.terms.settings.missing_key, _plain(self.loaded.lacks))
         host = self._host()
         result = host.wait(self.loaded, self.key)
         # A plugin that repeats failed tests gets the same result again.
@@ -201,10 +153,7 @@ class SuiteItem(pytest.Item):
         self.user_properties += new
         while not host.warnings.empty():
             self._warn(host.warnings.get())
-        if result.ending == "failed":
-            pytest.fail(result.text, pytrace=False)
-        if result.ending == "skipped":
-            raise pytest.skip.Exception(result.text, _use_item_location=True)
+        self._end(result.ending, result.text)
 
     def reportinfo(self) -> tuple[str, int, str]:
         """Return the location and the name."""
@@ -216,14 +165,22 @@ class SuiteItem(pytest.Item):
         """Attributes that other plugins expect, as if all items were functions."""
         return self.runtest
 
+    def _end(self, ending: Ending, text: str) -> None:
+        if ending == "failed":
+            pytest.fail(text, pytrace=False)
+        if ending == "skipped":
+            raise pytest.skip.Exception(text, _use_item_location=True)
+
     def _warn(self, warning: str) -> None:
         try:
             self.warn(pytest.PytestWarning(_plain(warning)))
         except pytest.PytestWarning as error:  # if warnings are errors
             pytest.fail(str(error), pytrace=False)
 
-    def _host(self) -> Host:
+    def _host(self) -> "Host":
         """Return the host of all selected items."""
+        from trioeval.pytest_plugin.host import Host
+
         host = self.suites.host
         if host is None or not host.has(self.loaded, self.key):
             items = (one for one in (*self.session.items, self) if isinstance(one, SuiteItem))
@@ -231,14 +188,43 @@ class SuiteItem(pytest.Item):
         return host
 
 
-def items_of(file: pytest.File) -> Iterator[SuiteItem]:
-    """Return the items of a suite file.
+class InvalidSuiteItem(pytest.Item):
+    """A suite that cannot be run: an error of its own, which does not stop the session."""
+
+    problems: str
+    line: int
+    """From 0."""
+
+    def setup(self) -> None:
+        """Report all problems."""
+        pytest.fail(self.problems, pytrace=False)
+
+    def runtest(self) -> None:
+        """Do nothing: the setup has failed."""
+
+    def reportinfo(self) -> tuple[str, int, str]:
+        """Return the location of the first problem, and the name."""
+        return str(self.path), self.line, self.name
+
+    @property
+    def obj(self) -> Callable[[], None]:
+        """Attributes that other plugins expect, as if all items were functions."""
+        return self.runtest
+
+
+def items_of(file: pytest.File) -> Iterator[pytest.Item]:
+    """Return the items of a suite file; a suite that cannot be run is an item that reports its problems.
 
     Raises:
-        CollectError: The suite or a setting is not valid; all problems.
+        CollectError: A setting is not valid; or the suite is not, and its items are listed or requested by
+            name: then no item would report the problems.
     """
     try:
         suites = session_of(file.config)
+    except (pytest.UsageError, OSError) as error:
+        raise file.CollectError(_plain(error)) from None
+    line = 0
+    try:
         loaded = load_file(
             file.path,
             suites.terms.settings.max_concurrency,
@@ -246,11 +232,31 @@ def items_of(file: pytest.File) -> Iterator[SuiteItem]:
         )
         for warning in loaded.checked.warnings:
             file.warn(pytest.PytestWarning(_plain(warning)))
-    except (SuiteError, pytest.UsageError, pytest.PytestWarning) as error:
-        # The warning is an exception if warnings are errors.
-        raise file.CollectError(_plain(error)) from None
+    except SuiteError as error:
+        problems = _plain(error)
+        line = next((one.line - 1 for one in error.problems if one.line is not None), 0)
+    except pytest.PytestWarning as error:  # if warnings are errors
+        problems = _plain(error)
     except (TrioevalError, OSError) as error:
-        raise file.CollectError(_plain(f"{file.path}: {error}")) from None
+        problems = _plain(f"{file.path}: {error}")
+    else:
+        yield from _items(file, suites, loaded)
+        return
+    if file.config.option.collectonly or _has_requested_items(file):
+        raise file.CollectError(problems)
+    item: InvalidSuiteItem = InvalidSuiteItem.from_parent(file, name="suite")
+    item.problems, item.line = problems, line
+    yield item
+
+
+def _has_requested_items(file: pytest.File) -> bool:
+    """Return whether an argument of pytest is the id of an item of this file."""
+    config = file.config
+    named = (arg.partition("::") for arg in config.args)
+    return any(part and config.invocation_params.dir / path == file.path for path, part, _ in named)
+
+
+def _items(file: pytest.File, suites: SuiteSession, loaded: CollectedSuite) -> Iterator[SuiteItem]:
     for named in named_items(loaded, sys.getfilesystemencoding()):
         item: SuiteItem = SuiteItem.from_parent(file, name=named.name)
         item.suites, item.loaded = suites, loaded
@@ -268,6 +274,8 @@ def _wanted_files(items: Iterable[SuiteItem]) -> Mapping[CollectedSuite, WantedF
     keys: dict[CollectedSuite, set[Key]] = {}
     names: dict[CollectedSuite, str] = {}
     for item in items:
+        if item.loaded.lacks:
+            continue
         keys.setdefault(item.loaded, set()).add(item.key)
         names[item.loaded] = item.nodeid.partition("::")[0]
     return {

@@ -2,15 +2,17 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import pytest
 
-from trioeval.errors import Problem
+from trioeval.errors import Problem, SuiteError
 from trioeval.loading.load import load_suite
 from trioeval.loading.own_files import read_own_env_files
+from trioeval.providers.secrets import is_secret_name
 from trioeval.pytest_plugin.keys import Key, RowKey, TaskKey
 from trioeval.report.formats.json import shallow
 from trioeval.report.formats.markdown import without_commands
@@ -96,6 +98,7 @@ def _title(step: Step) -> str:
 
 _OFF = frozenset({"off", "false", "no", "0"})
 _ON = frozenset({"", "on", "true", "yes", "1"})
+_MISSING_KEY: Mapping[str, Literal["skipped", "failed"]] = {"skip": "skipped", "fail": "failed"}
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +107,8 @@ class PluginSettings:
 
     max_concurrency: int | None = None
     """The most calls in flight of each lane, ≥ 1; None uses the suites' values."""
+    missing_key: Literal["skipped", "failed"] = "skipped"
+    """The result of the items of a suite without its key."""
     is_cached: bool = True
     """True if replies are cached."""
     cache: Path | None = None
@@ -126,10 +131,15 @@ def read_settings(config: pytest.Config, environ: Mapping[str, str]) -> PluginSe
     if width and not (width.isascii() and width.isdigit() and int(width) >= 1):
         msg = f"trioeval_max_concurrency must be a whole number of at least 1, got {width!r}"
         raise pytest.UsageError(msg)
+    missing = str(config.getini("trioeval_missing_key") or "").strip() or "skip"
+    if missing not in _MISSING_KEY:
+        msg = f"trioeval_missing_key must be skip or fail, got {missing!r}"
+        raise pytest.UsageError(msg)
     db = str(config.getini("trioeval_db") or "").strip()
     is_cached, cache = _cache(config, environ)
     return PluginSettings(
         max_concurrency=int(width) if width else None,
+        missing_key=_MISSING_KEY[missing],
         is_cached=is_cached,
         cache=cache,
         db=config.rootpath / db if db else None,
@@ -172,6 +182,8 @@ class CollectedSuite:
     """The suite before its extensions change it: those are called for runs, not for collecting."""
     has_extensions: bool
     """True if its rows are only known after it was started."""
+    lacks: str = ""
+    """The API keys that are missing; then its rows cannot be run. "" if there are all."""
 
     def prepared(self) -> PreparedSuite:
         """Return the suite to run, after the extensions' hooks for the start of a run.
@@ -182,6 +194,29 @@ class CollectedSuite:
         if not self.has_extensions:
             return self.checked
         return prepare(self.suite, environ=self.environ, max_concurrency=self.max_concurrency)
+
+
+@attrs.frozen(eq=False)
+class Session:
+    """The facts that all processes of a session share."""
+
+    folder: Path
+    """The folder that its processes share."""
+    id: str
+    """The prefix of the ids of its runs."""
+    settings: PluginSettings
+    stopped: Path | None = None
+    """A file that exists once the leading process starts no more rows; None without a leading process."""
+
+
+@attrs.frozen(eq=False)
+class WantedFile:
+    """The requested items of a file."""
+
+    loaded: CollectedSuite
+    name: str
+    """A digest that distinguishes its run from those of other files."""
+    keys: frozenset[Key]
 
 
 @attrs.frozen
@@ -197,6 +232,8 @@ class Named:
 def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -> CollectedSuite:
     """Load and check a suite; no provider is called.
 
+    A suite whose only problems are missing API keys is loaded: its items are known, but cannot be run.
+
     Args:
         path: The file.
         max_concurrency: The most calls in flight of each lane.
@@ -208,15 +245,84 @@ def load_file(path: Path, max_concurrency: int | None, *, plans: bool = False) -
     """
     suite = load_suite(path, plans=plans)
     environ = _environ(suite)
+    # With any text in place of its keys the rows are known, unless something else is wrong.
+    missing: dict[str, str] = {}
+    problems: dict[Problem, None] = {}
+    while True:
+        stand_ins = {**environ, **dict.fromkeys(missing, "missing")} if missing else environ
+        try:
+            checked = _checked(suite, environ=stand_ins, max_concurrency=max_concurrency)
+            break
+        except SuiteError as error:
+            problems |= dict.fromkeys(error.problems)
+            found = missing_keys(error.problems)
+            if found.keys() <= missing.keys():
+                raise SuiteError(problems, files=error.files) from None
+            missing |= found
     return CollectedSuite(
         path,
         suite,
         environ,
         max_concurrency,
-        _checked(suite, environ=environ, max_concurrency=max_concurrency),
+        checked,
         bool(suite.unknown)
         or any(part.extensions for part in (suite, *(task.suite for task in suite.tasks))),
+        "; ".join(dict.fromkeys(missing.values())),
     )
+
+
+_UNSET = re.compile(r"set (\w+(?: or \w+)*)(?: in the environment\b.*)?")
+"""A hint that names variables of the environment: one of them must be set."""
+
+
+def missing_keys(problems: Iterable[Problem]) -> Mapping[str, str]:
+    """Return the variables that lack the keys of a suite, each with a sentence about it.
+
+    Args:
+        problems: The problems of the suite.
+
+    Returns:
+        One variable for each key; nothing if a problem is another one than a missing key.
+
+    Example:
+        >>> hint = "set A_KEY or B_KEY in the environment or in a file"
+        >>> key = Problem("$.providers[0].config.apiKey", "a:b needs an API key", hint)
+        >>> missing_keys([key])
+        {'A_KEY': 'a:b needs an API key: set A_KEY or B_KEY'}
+        >>> missing_keys([key, Problem("$.promts", "unknown")])
+        {}
+    """
+    found: dict[str, str] = {}
+    for problem in problems:
+        names = _UNSET.fullmatch(problem.hint or "")
+        if names is None:
+            return {}
+        first = names[1].partition(" ")[0]
+        if not (problem.path.endswith(_KEY_PATHS) or is_secret_name(first)):
+            return {}
+        is_named = first in problem.message
+        found[first] = problem.message if is_named else f"{problem.message}: set {names[1]}"
+    return found
+
+
+_KEY_PATHS = (".apiKey", ".apiKeyEnvar")
+
+
+def linked(suites: Iterable[CollectedSuite]) -> list[list[CollectedSuite]]:
+    """Return groups of suites: those that share a lane, directly or by others, are in one group."""
+    groups: list[tuple[set[str], list[CollectedSuite]]] = []
+    for suite in suites:
+        lanes = {spec.name for spec in suite.checked.lane_specs}
+        members = [suite]
+        apart: list[tuple[set[str], list[CollectedSuite]]] = []
+        for names, others in groups:
+            if lanes.isdisjoint(names):
+                apart.append((names, others))
+            else:
+                lanes |= names
+                members = [*others, *members]
+        groups = [*apart, (lanes, members)]
+    return [members for _, members in groups]
 
 
 def named_items(loaded: CollectedSuite, encoding: str = "utf-8") -> Iterator[Named]:

@@ -26,7 +26,7 @@ from trioeval.pytest_plugin.outcome import ItemResults, result_of_row, result_of
 from trioeval.report.columns import read_dataset, trouble
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import StoredRunFacts
-from trioeval.run import PreparedSuite, PreparedTask, Row, run_suite
+from trioeval.run import PreparedSuite, PreparedTask, Row, RunOptions, run_with_options
 from trioeval.store.cache.cache import Cache
 from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
@@ -225,16 +225,18 @@ class FileRun:
         shares = not prepared.lane_limits
         known = all(spec.name in serving.lanes for spec in prepared.lane_specs)
         is_cached = prepared.suite.evaluate_options.cache
-        await run_suite(
+        await run_with_options(
             prepared,
-            emit=emit,
-            lanes=serving.lanes if shares and known else None,
-            stop=serving.stop,
-            observe=run.observe,
-            run_id=run.id,
-            warn=serving.warn,
-            journal=run,
-            cache=serving.cache if is_cached else None,
+            RunOptions(
+                emit=emit,
+                lanes=serving.lanes if shares and known else None,
+                stop=serving.stop,
+                observe=run.observe,
+                run_id=run.id,
+                warn=serving.warn,
+                journal=run,
+                cache=serving.cache if is_cached else None,
+            ),
         )
         return not (unended and serving.stop.is_set())
 

@@ -20,10 +20,9 @@ from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.grading.algebra import leaves
 from trioeval.grading.registry import split_type
-from trioeval.providers import ProviderSpec
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
-from trioeval.suite.model import BudgetSettings, Suite, Test
+from trioeval.suite.model import Suite, Test
 from trioeval.templates import Templates
 from trioeval.text import is_template, json_text, parse_json, quote
 
@@ -499,10 +498,6 @@ def _is_from_the_top(key: str, own: Suite, top: Suite) -> bool:
     return getattr(own, field, None) == getattr(top, field, None)
 
 
-_COST_EXAMPLE = '"config": {"maxCost": 0.05}'
-_PRICE_EXAMPLE = '"config": {"price": {"input": 1, "output": 4}}'
-
-
 def wrong_transforms(steps: Expansion, context: FileContext) -> Iterator[Problem]:
     """Yield transforms that are not valid, each reported once."""
     from trioeval.evaluation.transforms import read_output_transform
@@ -560,34 +555,3 @@ def missing_extras(suite: Suite, *, uses_limits: bool) -> Iterator[Problem]:
     if not is_installed("redis"):
         message = 'limits in Redis need the extra "redis"'
         yield Problem("$.limits.backend", message, install_command("redis"))
-
-
-def unbounded_providers(suite: Suite, specs: Sequence[ProviderSpec]) -> Iterator[Problem]:
-    """Yield providers for which a budget cannot hold: without known prices, or with unbounded calls."""
-    budget = suite.evaluate_options.budget
-    if budget is None or (budget.usd is None and budget.tokens is None):
-        return
-    for position, spec in enumerate(specs):
-        for message, hint in _unbounded(budget, spec):
-            yield Problem(f"$.providers[{position}]", message, hint)
-
-
-def _unbounded(budget: BudgetSettings, spec: ProviderSpec) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why a budget cannot hold for a provider, each with a hint."""
-    known = spec.metering
-    is_unbounded = budget.usd is not None and known.most_cost is None
-    if known.is_paid and not known.is_bounded and (is_unbounded or budget.tokens is not None):
-        yield (
-            f"a budget is set, but the replies of {spec.id} have no token limit",
-            "set a limit in its config, for example max_completion_tokens or maxOutputTokens",
-        )
-    if known.is_paid and known.price is None and is_unbounded:
-        yield (
-            f"a budget in usd is set, but the price of {spec.id} is not known",
-            "set its price in US dollars per million tokens: " + _PRICE_EXAMPLE,
-        )
-    if known.says_cost and is_unbounded:
-        yield (
-            f"a budget in usd is set, but the cost of a call of {spec.id} has no limit",
-            f"set the maximum cost of a call in US dollars, 0 if it is free: {_COST_EXAMPLE}",
-        )

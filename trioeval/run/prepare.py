@@ -25,7 +25,7 @@ from trioeval.evaluation.lanes import (
     merge_lane_limits,
     merge_task_lanes,
 )
-from trioeval.evaluation.metering import impossible_calls
+from trioeval.evaluation.metering import impossible_calls, unbounded_providers
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.providers import (
     Resolver,
@@ -50,7 +50,6 @@ from trioeval.run.checks import (
     missing_rubrics,
     rubric_prompt_warnings,
     suite_warnings,
-    unbounded_providers,
     unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
@@ -385,7 +384,8 @@ def _lanes(
     suite: Suite, specs: Sequence[ProviderSpec], cap: int | None
 ) -> tuple[tuple[LaneSpec, ...], Sequence[Problem]]:
     """Return the lanes of a suite, and the problems of its providers."""
-    faults = [*unbounded_providers(suite, specs)]
+    names, limits = lane_names(suite, specs), lane_limits(suite, specs)
+    faults = [*unbounded_providers(suite, specs, names, limits)]
     lanes: tuple[LaneSpec, ...] = ()
     try:
         lanes = lane_specs(suite, specs, cap=cap)

@@ -39,7 +39,6 @@ from trioeval.suite.model import BudgetSettings, Suite
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions, AgentRunContext
-    from trioeval.columns.events import DatasetEvent
     from trioeval.columns.open import SeedFiles
     from trioeval.columns.result import DatasetResult
     from trioeval.columns.spec import Rows
@@ -408,46 +407,87 @@ class SuiteSummary:
         return self.passed + self.failed + self.errors + self.not_graded + self.not_run
 
 
+async def run_with_options(
+    suite: Suite | PreparedSuite | str | os.PathLike[str],
+    options: RunOptions,
+    *,
+    providers: Mapping[str, Provider] | None = None,
+    kinds: Kinds | None = None,
+    trusted: bool = True,
+    allow_env: Collection[str] = (),
+) -> SuiteSummary:
+    """Run a suite with all options that a run has; see `run_suite`. A checkpoint.
+
+    Args:
+        suite: A suite, a prepared suite, or the path of a suite file.
+        options: The options.
+        providers: As for `run_suite`, like the following ones.
+        kinds: The assertion types of a suite that is loaded here.
+        trusted: True if a suite that is loaded here may run code.
+        allow_env: Variables of the environment that templates may see.
+
+    Returns:
+        The numbers of rows by outcome.
+
+    Raises:
+        SuiteError: The suite is not valid; nothing was called.
+        UsageError: As for `run_suite`, or the run of `options.journal` has ended.
+    """
+    built: list[DatasetResult] = []
+    on_result = options.datasets.on_result
+
+    def on_dataset(result: DatasetResult, rows: Rows) -> None:
+        built.append(result)
+        on_result(result, rows)
+
+    async with ended(options.journal) as end:
+        totals = await run_prepared(
+            await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env),
+            attrs.evolve(
+                options,
+                observe=guarded(options.observe),
+                questions=guarded(options.questions),
+                datasets=attrs.evolve(options.datasets, on_result=on_dataset),
+            ),
+        )
+        end.is_finished = totals.is_finished
+    found = totals.counts
+    return SuiteSummary(
+        found[Status.PASS],
+        found[Status.FAIL],
+        found[Status.ERROR],
+        totals.duration,
+        tuple(built),
+        found[Status.NOT_RUN],
+        found[Status.NOT_GRADED],
+    )
+
+
 async def run_suite(
     suite: Suite | PreparedSuite | str | os.PathLike[str],
     *,
     emit: Emit,
-    emit_many: EmitMany | None = None,
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
     stop: trio.Event | None = None,
     observe: Observer | None = None,
-    observers: Observers | None = None,
-    recorder: Recorder | None = None,
     run_id: str | None = None,
     warn: Callable[[str], None] | None = None,
-    journal: RunJournal | None = None,
-    record_observers: Sequence[RecordObserver] = (),
-    cache: ReplyCache | None = None,
-    refresh_cache: bool = False,
-    questions: QuestionObserver | None = None,
-    settled: Callable[[PreparedTask], None] | None = None,
-    datasets: Callable[[DatasetResult], None] | None = None,
-    dataset_events: Callable[[str | None, DatasetEvent], None] | None = None,
-    reconcile: bool = False,
-    agents: AgentOptions | None = None,
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> SuiteSummary:
-    """Run a suite and emit its rows in index order. A checkpoint.
+    """Run a suite, store nothing, and emit its rows in index order. A checkpoint.
 
     Tasks that do not depend on each other run concurrently on the same lanes; their rows are interleaved,
     and the rows of each task are in index order.
 
     Cancelling the surrounding scope ends the calls at once; every row is still emitted, unfinished ones as
-    errors.
+    errors. `open_session` stores runs, and can resume them.
 
     Args:
         suite: A suite, a prepared suite, or the path of a suite file.
         emit: Awaited with one row after another, each as soon as all rows before it in its task are known.
-        emit_many: Awaited instead of `emit` with many rows at once that were never started, in their place in
-            the order, except for the first ones; None emits each of them.
         lanes: Lanes that are shared with other runs; None creates lanes that count against the limits of the
             suite. See `make_lanes`.
         providers: Async callables by their provider ids in the suite.
@@ -455,26 +495,8 @@ async def run_suite(
         stop: Once it is set, no new row starts and running rows continue to their end; a row that waits for
             its first permit of a shared limit counts as new.
         observe: Called with the events of lanes and jobs.
-        observers: Returns the observer for the jobs of one task, from the id of the task and a function that
-            maps a job to its row; called once for each task. Events of a lane go to the observer of the task
-            whose call they are about.
-        recorder: Records every provider reply, except cached ones.
         run_id: The value of `__evalId` in templates.
         warn: Called with harmless failures, such as that of an extension after a row; None logs them.
-        journal: Records the suite, calls and rows, each as soon as it ends, and the end of the run in any
-            case: then the run can be resumed at once. A row is emitted after it is stored there. Rows that it
-            already has are not run and not emitted, but counted; replies that it has are not requested again.
-            They count in their rows like new replies, but use no budget.
-        record_observers: Called with each call and row as soon as it ends, after the journal.
-        cache: The cache of replies; None requests each reply.
-        refresh_cache: Request each reply, and replace the one in the cache.
-        questions: Called with each event of questions in tasks of type `question_eval`.
-        settled: Called with each task whose tests are the rows of an earlier one, as soon as they are known.
-        datasets: Called with the result of each dataset when its task has ended, in any case.
-        dataset_events: Called with the events of datasets, and the ids of their tasks.
-        reconcile: True if a dataset may differ from that of the resumed run: the values of unchanged columns
-            are kept.
-        agents: The settings of tasks of type `agent`; None keeps their folders only during the run.
         trusted: True if a suite that is loaded here may run code, see the environment and use keys without
             restrictions.
         allow_env: Variables of the environment that templates of an untrusted suite may see.
@@ -486,8 +508,8 @@ async def run_suite(
         SuiteError: The suite is not valid; nothing was called.
         ProviderError: A provider cannot be opened, or not within `OPENED_WITHIN`; nothing was called.
         LimitError: The limit server of the suite is unreachable; nothing was called.
-        UsageError: `providers` is given for a prepared suite, `kinds`, `trusted` or `allow_env` for a loaded
-            one, or the run of `journal` has ended.
+        UsageError: `providers` is given for a prepared suite, or `kinds`, `trusted` or `allow_env` for a
+            loaded one.
         PlanError: `lanes` lacks a lane that the suite needs, or tasks made in Python form a cycle.
         Exception: Whatever `emit` raised; it ends the run.
 
@@ -513,48 +535,16 @@ async def run_suite(
         1
     """
     check_on_trio("run_suite")
-    built: list[DatasetResult] = []
-
-    def on_result(result: DatasetResult, _rows: object) -> None:
-        built.append(result)
-        if datasets is not None:
-            datasets(result)
-
-    async with ended(journal) as end:
-        totals = await run_prepared(
-            await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env),
-            RunOptions(
-                emit=emit,
-                emit_many=emit_many,
-                lanes=lanes,
-                stop=trio.Event() if stop is None else stop,
-                observe=guarded(observe),
-                observers=observers,
-                recorder=recorder,
-                run_id=run_id,
-                warn=warn or log.warning,
-                journal=journal,
-                record_observers=record_observers,
-                cache=cache,
-                refresh_cache=refresh_cache,
-                questions=guarded(questions),
-                settled=settled or ignore,
-                datasets=DatasetOptions(
-                    on_result=on_result, on_event=dataset_events, reconcile=reconcile
-                ),
-                agents=agents,
-            ),
-        )
-        end.is_finished = totals.is_finished
-    found = totals.counts
-    return SuiteSummary(
-        found[Status.PASS],
-        found[Status.FAIL],
-        found[Status.ERROR],
-        totals.duration,
-        tuple(built),
-        found[Status.NOT_RUN],
-        found[Status.NOT_GRADED],
+    options = RunOptions(
+        emit=emit,
+        lanes=lanes,
+        stop=trio.Event() if stop is None else stop,
+        observe=observe,
+        run_id=run_id,
+        warn=warn or log.warning,
+    )
+    return await run_with_options(
+        suite, options, providers=providers, kinds=kinds, trusted=trusted, allow_env=allow_env
     )
 
 
@@ -564,7 +554,6 @@ async def collect(
     lanes: Lanes | None = None,
     providers: Mapping[str, Provider] | None = None,
     kinds: Kinds | None = None,
-    record_observers: Sequence[RecordObserver] = (),
     trusted: bool = True,
     allow_env: Collection[str] = (),
 ) -> list[Row]:
@@ -585,6 +574,11 @@ async def collect(
         rows.append(row)
 
     prepared = await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env)
-    await run_suite(prepared, emit=keep, lanes=lanes, record_observers=record_observers)
+    await run_suite(prepared, emit=keep, lanes=lanes)
+    return in_task_order(prepared, rows)
+
+
+def in_task_order(prepared: PreparedSuite, rows: list[Row]) -> list[Row]:
+    """Return the emitted rows of a suite by task, in the order of its tasks."""
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 RunEnd: TypeAlias = Literal[
     "finished", "stopped", "deadline", "budget", "lane_closed", "cancelled", "failed"
 ]
-"""How a run ended.
+"""The end of a run.
 
 `finished`: every row has run. `stopped`: by `stop`. `deadline`: by the suite's `maxEvalTimeMs`. `budget`: a
 budget was exhausted. `lane_closed`: a provider refused calls for good. `cancelled`: by `cancel`, or by the
@@ -67,7 +67,7 @@ class RunSummary:
     """The totals of a run; every row is counted in exactly one of the first five."""
 
     ended: RunEnd
-    """How it ended."""
+    """The reason of its end."""
     passed: int
     failed: int
     errors: int

@@ -24,7 +24,7 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
-from trioeval.suite.model import Prompt, ProviderEntry
+from trioeval.suite.model import LaneSettings, Prompt, ProviderEntry
 from trioeval.suite.schema_types import tool_type_mistakes
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
@@ -199,6 +199,13 @@ def providers_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
                 return (structure(entry, ProviderEntry),)
 
     return lambda value, _wanted: many(value, " of providers", read)
+
+
+def lane_mistakes(lane: LaneSettings) -> Iterator[Mistake]:
+    """Yield the mistake of a lane whose minimum gap is given twice."""
+    if lane.delay is not None and lane.min_gap is not None:
+        message = "delay and minGap are the same gap, in milliseconds and in seconds"
+        yield Mistake(message, "write one of them", at=("delay",), key=True)
 
 
 def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:

@@ -104,8 +104,7 @@ class RowsOfTask:
     task: SomeText = attrs.field(metadata={KEY: "fromTask"})
     """The id of an earlier task."""
     vars: SomeTexts | None = None
-    """The variables of the tests, each with its column or with a template over the row; None makes each
-    column a variable of the same name."""
+    """The variables of tests, each with its column or a template over the row; None uses all columns."""
     assertions: tuple[Assertion, ...] = attrs.field(default=(), metadata={KEY: "assert"})
     """The assertions of each test; their texts may refer to the variables."""
     question: Mapping[str, str] = attrs.field(factory=dict, metadata=NOT_IN_FILES)
@@ -128,23 +127,34 @@ class LaneSettings:
     """Requests that may start at once before the rate of `rpm` applies, ≥ 1."""
     tpm: Positive | None = None
     """Tokens per minute, > 0; None is unlimited."""
+    token_burst: Number = 0
+    """Tokens that may be used at once beyond the rate of `tpm` after a pause, ≥ 0."""
+    min_gap: NotNegative | None = None
+    """The minimum gap between two starts in seconds, ≥ 0; None takes the suite's `delay`."""
     delay: NotNegative | None = None
-    """The minimum gap between two starts in milliseconds, ≥ 0; None takes the suite's `delay`."""
+    """The same gap in milliseconds, ≥ 0, in place of `min_gap`."""
     adaptive: Literal["aimd", "latency", "off"] = "aimd"
     """The signal that adapts the number of calls in flight: refusals, latency as well, or none."""
+    slow_start: bool = False
+    """Begin with one call in flight and double that number until the first failure; for `aimd`."""
     retries: Number = 3
     """The maximum number of retries after transient failures, ≥ 0."""
     max_retries: Number | None = None
     """The maximum number of retries for any reason, ≥ 0; None bounds refusals by the patience only."""
     retry_delay: NotNegative = 0.5
-    """The maximum delay in seconds before the first retry after a transient failure, ≥ 0; it doubles with
-    each further retry, and the delay is random below it."""
-    lane_patience: Positive = 300
+    """Most seconds before the first retry after a transient failure, ≥ 0; doubles with each further one."""
+    refusal_delay: Positive = 0.5
+    """Most seconds before the first retry after a refusal without a named wait, > 0; doubles likewise."""
+    max_retry_delay: NotNegative = 60
+    """Most seconds to which these delays grow, ≥ 0; a larger first delay stays as it is."""
+    patience: Positive = 300
     """Seconds of failures without one success after which the lane is closed, > 0."""
-    overload_statuses: tuple[ErrorStatus, ...] = ()
-    """HTTP statuses, besides 429 and 529, that mean "too many calls"; ≥ 400."""
     breaker_threshold: Count = 3
     """Consecutive permanent refusals after which the lane is closed, ≥ 1."""
+    oversize: Literal["alone", "refuse"] = "alone"
+    """The treatment of a call that exceeds a minute's tokens: start it alone, or refuse it."""
+    overload_statuses: tuple[ErrorStatus, ...] = ()
+    """HTTP statuses, besides 429 and 529, that mean "too many calls"; ≥ 400."""
     limits: tuple[LimitKey, ...] = ()
     """Limits of the suite's `limits` that its calls count against as well."""
 
@@ -174,7 +184,7 @@ class ProviderEntry:
     prompts: tuple[str, ...] | None = None
     """Labels or ids of its prompts, prefixes of them with `*`, or groups; None is all prompts."""
     delay: NotNegative | None = None
-    """The `delay` of its lane, if the lane sets none."""
+    """The gap of its lane in milliseconds; the largest of all entries of the lane and its own applies."""
     transform: str | None = None
     """The transform of its outputs before a test sees them, if the test has no transform itself."""
     env: Scalars = attrs.field(factory=dict, repr=False)
@@ -434,11 +444,9 @@ class RunLimits:
     """Limits for all tasks of type `agent` of a suite together: the key `agents` of the file."""
 
     max_concurrent_runs: Number | None = None
-    """Concurrent attempts of programs, over all tasks; 0 is unlimited; None takes the `maxConcurrency` of
-    `evaluateOptions`."""
+    """Concurrent attempts of programs, over all tasks; 0 is unlimited; None takes the `max_concurrency`."""
     max_concurrent_root_tasks: Number = 0
-    """Concurrent cases, over all programs that share the database of runs, in order of arrival; 0 is
-    unlimited."""
+    """Concurrent cases, over all programs that share the database, in order of arrival; 0 is unlimited."""
     bus_rotate_bytes: Count | None = None
     """The size at which a file of a message bus is closed and the next one is opened; None never does."""
     bus_keep_segments: Count | None = None

@@ -98,14 +98,9 @@ def _scaled_lane(lane: LaneSpec, factor: float) -> LaneSpec:
         tpm=None if lane.tpm is None else lane.tpm / factor,
         min_gap=lane.min_gap * factor,
         patience=lane.patience * factor,
-        backoff=attrs.evolve(
-            lane.backoff, base=lane.backoff.base * factor, cap=lane.backoff.cap * factor
-        ),
-        busy_backoff=attrs.evolve(
-            lane.busy_backoff,
-            base=lane.busy_backoff.base * factor,
-            cap=lane.busy_backoff.cap * factor,
-        ),
+        retry_delay=lane.retry_delay * factor,
+        refusal_delay=lane.refusal_delay * factor,
+        max_retry_delay=lane.max_retry_delay * factor,
     )
 
 

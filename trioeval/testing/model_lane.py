@@ -15,7 +15,7 @@ from typing import Literal
 
 import attrs
 
-from trioeval.kernel import Backoff, LaneSpec
+from trioeval.kernel import LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.model_parts import PredictedLane
 from trioeval.testing.scenario import AttemptScript
@@ -425,7 +425,7 @@ class ModelLane:
             self.limit.congested(mark, self.ends, self.in_flight, long, again=again)
         by_chance = self.limit is not None and self.limit.chance > 0
         doublings = max(1 if by_chance else refusals, self.congestions) - 1
-        rest = _rest(self.spec.busy_backoff, wait or None, doublings, spread)
+        rest = self._rest(self.spec.refusal_delay, wait or None, doublings, spread)
         self._keep_wait(now, wait)
         if wait >= _BRIEF or self.congestions >= _RECOVER_AFTER:
             self._recover(now, named=wait >= _BRIEF)
@@ -435,7 +435,7 @@ class ModelLane:
     def failed(self, now: float, attempt: AttemptScript, mishaps: int, spread: float) -> float:
         """Count a transient failure of a call that has failed before; return the seconds that it rests."""
         failing_for = now - self.troubles[0][0] if self.troubles else 0.0
-        rest = _rest(self.spec.backoff, attempt.retry_after, mishaps, spread, failing_for)
+        rest = self._rest(self.spec.retry_delay, attempt.retry_after, mishaps, spread, failing_for)
         if self.limit is not None:
             self.limit.failed()
         if attempt.retry_after:
@@ -508,9 +508,16 @@ class ModelLane:
         self.recoveries += 1
         longer = self.congestions - (1 if named else _RECOVER_AFTER)
         if longer >= (1 if named else 0):
-            backoff = self.spec.busy_backoff
-            rest = min(backoff.cap, backoff.base * 2.0**longer)
+            rest = self._rest(self.spec.refusal_delay, None, longer, 1.0)
             self.blocked_until = max(self.blocked_until, now + rest)
+
+    def _rest(
+        self, first: float, hint: float | None, exponent: int, spread: float, most: float = math.inf
+    ) -> float:
+        if hint is not None:
+            return hint + spread * min(1.0, hint / 5)
+        cap = max(first, self.spec.max_retry_delay)
+        return spread * min(cap, first * 2.0**exponent, max(first, most))
 
     def _trouble(self, now: float, rest: float) -> None:
         """Count failures: time without due attempts is excluded, so at most the rest plus a minute counts."""
@@ -559,19 +566,6 @@ class ModelLane:
         if self.measured is not None:
             more = max(2 * _ENOUGH, int(1 / self.measured.period))
             self.faster_after = self.measured_served + more
-
-
-def _rest(
-    backoff: Backoff,
-    hint: float | None,
-    exponent: int,
-    spread: float,
-    failing_for: float = math.inf,
-) -> float:
-    if hint is not None:
-        return hint + spread * min(1.0, hint / 5)
-    longest = max(backoff.base, failing_for)
-    return spread * min(backoff.cap, backoff.base * 2.0**exponent, longest)
 
 
 def _due_at(starts: list[float], costs: list[float]) -> float:

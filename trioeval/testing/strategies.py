@@ -11,7 +11,7 @@ import attrs
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault
-from trioeval.kernel import Adaptive, Backoff, Edge, LaneSpec
+from trioeval.kernel import Adaptive, Edge, LaneSpec
 from trioeval.rates import Allowance, RateHint
 from trioeval.testing.scenario import (
     Action,
@@ -337,8 +337,9 @@ def learning_lane_specs(name: str) -> st.SearchStrategy[LaneSpec]:
         slow_start=st.booleans(),
         retries=st.integers(0, 3),
         max_retries=some((None, None, 0, 1, 4)),
-        backoff=some((Backoff(), Backoff(base=0.0), Backoff(base=4.0))),
-        busy_backoff=some((Backoff(), Backoff(base=0.5))),
+        retry_delay=some((0.5, 0.0, 4.0)),
+        refusal_delay=some((0.5, 0.5, 2.0)),
+        max_retry_delay=some((60.0, 60.0, 3.0)),
         patience=some((300.0, 300.0, 8.0)),
         breaker_threshold=some((3, 3, 1)),
     )

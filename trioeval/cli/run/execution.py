@@ -30,6 +30,7 @@ from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
 from trioeval.cli.stopping import StopRequests
 from trioeval.cli.terminal import say
+from trioeval.columns.options import DatasetOptions
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.task_run import Observers, RowOf
@@ -40,7 +41,7 @@ from trioeval.report.activity import Activity
 from trioeval.report.kept_totals import kept_text
 from trioeval.report.results import Results, RunInfo, utc
 from trioeval.report.stored import RunStart
-from trioeval.run import PreparedSuite, Row, RowsNotRun, make_lanes, run_suite
+from trioeval.run import PreparedSuite, Row, RowsNotRun, RunOptions, make_lanes, run_with_options
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.session.collector import Collector
 from trioeval.store.database import DamagedError
@@ -209,7 +210,7 @@ class Execution:
             self.stopping.stop()
 
     def _on_dataset_ended(
-        self, collector: Collector, watching: RunViews, result: DatasetResult
+        self, collector: Collector, watching: RunViews, result: DatasetResult, _rows: object
     ) -> None:
         from trioeval.report.columns import trouble
 
@@ -335,27 +336,31 @@ class Execution:
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.show)
-                await run_suite(
+                await run_with_options(
                     self.prepared,
-                    emit=emit,
-                    emit_many=emit_many,
-                    lanes=lanes,
-                    stop=self.stopping.event,
-                    observe=observe,
-                    observers=partial(_observer_of_all, watches) if watches else None,
-                    recorder=self.recorder,
-                    run_id=run.id,
-                    warn=self._warn,
-                    journal=run,
-                    record_observers=records,
-                    cache=cache,
-                    refresh_cache=self.storage.refresh,
-                    questions=watching.observe_question,
-                    settled=watching.settled,
-                    datasets=partial(self._on_dataset_ended, collector, watching),
-                    dataset_events=watching.observe_dataset,
-                    reconcile=self.storage.reconcile,
-                    agents=agents,
+                    RunOptions(
+                        emit=emit,
+                        emit_many=emit_many,
+                        lanes=lanes,
+                        stop=self.stopping.event,
+                        observe=observe,
+                        observers=partial(_observer_of_all, watches) if watches else None,
+                        recorder=self.recorder,
+                        run_id=run.id,
+                        warn=self._warn,
+                        journal=run,
+                        record_observers=records,
+                        cache=cache,
+                        refresh_cache=self.storage.refresh,
+                        questions=watching.observe_question,
+                        settled=watching.settled,
+                        datasets=DatasetOptions(
+                            on_result=partial(self._on_dataset_ended, collector, watching),
+                            on_event=watching.observe_dataset,
+                            reconcile=self.storage.reconcile,
+                        ),
+                        agents=agents,
+                    ),
                 )
                 nursery.cancel_scope.cancel("the suite has ended")
 

@@ -167,7 +167,7 @@ def find_run(suite: Path | None, flags: RunFlags) -> RunToContinue:
             raise UsageError(
                 f"{facts.id} cannot be continued from the command line: its suite is part of the program "
                 f"{facts.flags[PROGRAM]}; continue it there, with "
-                f'`await store.resume("{facts.id}", start)` in place of `store.begin(start)`'
+                f'`session.run(suite, id="{facts.id}", resume=True)`'
             )
         stored = StoredFlags.read(facts.flags, facts.id)
         continuing = stored.with_flags(_absolute(flags, database))

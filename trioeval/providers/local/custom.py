@@ -1,15 +1,40 @@
-"""A provider from a user's async function, with the guarantees of all providers."""
+"""A provider from a user's async function, with the guarantees of all providers.
 
+A function says nothing about the costs and lengths of its replies, so a budget could not hold for it: a call
+reserves the most that it may use before it is made. `own_provider` adds these bounds, and its lane.
+
+Law: BUDGET.
+"""
+
+import functools
 import inspect
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 
-from trioeval.errors import CallError, Fault, ProviderError, ProviderErrorKind, leaves
+from trioeval.errors import (
+    CallError,
+    Fault,
+    Problem,
+    ProviderError,
+    ProviderErrorKind,
+    UsageError,
+    leaves,
+)
+from trioeval.kernel import LaneSpec
 from trioeval.providers.base import Provider, Reply, Request
-from trioeval.providers.config import ProviderResources, ProviderSettings, show
-from trioeval.providers.metering import Metering
+from trioeval.providers.config import (
+    Key,
+    ProviderResources,
+    ProviderSettings,
+    is_amount,
+    is_count,
+    read_config,
+    show,
+)
+from trioeval.providers.metering import GUESSED_REPLY, Metering
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -21,12 +46,112 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
 """Kind of a failure for which the function only reports the fault."""
 
 
+_TOKENS = "a whole number of tokens of at least 1"
+_MAX_TOKENS = Key("maxTokens", _TOKENS, is_count)
+
+
+@attrs.frozen(kw_only=True)
+class OwnProvider:
+    """An async function as a provider, with its lane and its bounds. Obtained from `own_provider` only."""
+
+    function: Provider = attrs.field(repr=False)
+    lane: LaneSpec | None = None
+    """The lane of its entries; None leaves that to the suite."""
+    max_cost: float | None = None
+    """The maximum cost of a call in US dollars, ≥ 0 and finite; None if it is not known."""
+    max_tokens: int | None = None
+    """The maximum number of tokens of a reply, ≥ 1; None if it is not known."""
+
+    async def __call__(self, request: Request, /) -> Reply | str:
+        """Call the function. A checkpoint if the function is one."""
+        return await self.function(request)
+
+
+def own_provider(
+    function: Provider,
+    *,
+    lane: LaneSpec | None = None,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
+) -> OwnProvider:
+    """Return an async function as a provider, with its lane and the bounds that budgets need.
+
+    Args:
+        function: Takes a `Request`, sends one request, and returns a `Reply` or text.
+        lane: The limits of its calls, for entries of a suite that set no lane themselves; its name is the key
+            of the lane. Providers with a lane of one name share it, and must have equal limits. None is a
+            lane of its own with the default limits.
+        max_cost: The maximum cost of a call in US dollars, ≥ 0 and finite, which a budget of money reserves
+            for it; 0 if it costs nothing. A call without a reported cost counts as this much. `maxCost` in
+            the config of an entry replaces this.
+        max_tokens: The maximum number of tokens of a reply, ≥ 1, with those that the function adds to the
+            prompt. A budget of tokens reserves them for it, besides those of the prompt. A call without
+            reported tokens counts as the whole reservation. `maxTokens` in the config of an entry replaces
+            this.
+
+    Raises:
+        UsageError: The function is not async, or another argument is out of its range.
+
+    Example:
+        >>> async def shout(request: Request) -> Reply:
+        ...     return Reply(output=request.prompt.upper(), cost=0.002)
+        >>> own_provider(shout, lane=LaneSpec("shouts", 8, rpm=600), max_cost=0.01).max_cost
+        0.01
+    """
+    if fault := _fault_of(function):
+        raise UsageError(f"own_provider: {fault}")
+    if lane is not None and not isinstance(lane, LaneSpec):
+        raise UsageError(
+            f'own_provider: lane must be a LaneSpec, such as LaneSpec("{_name_of(function)}", 8), '
+            f"got {_type_text(lane)}"
+        )
+    if max_cost is not None and not is_amount(max_cost):
+        raise UsageError(
+            "own_provider: max_cost must be a finite number of US dollars a call of at least 0 "
+            f"(0: it is free), got {max_cost!r}"
+        )
+    if max_tokens is not None and not is_count(max_tokens):
+        raise UsageError(f"own_provider: max_tokens must be {_TOKENS}, got {max_tokens!r}")
+    return OwnProvider(function=function, lane=lane, max_cost=max_cost, max_tokens=max_tokens)
+
+
+def _fault_of(function: Any) -> str | None:
+    """Return the reason why something is not an async function; None if it is one."""
+    if inspect.iscoroutine(function):
+        name = function.__name__
+        function.close()  # it is never awaited, which Python would report in addition
+        return f"pass the function itself, {name}, and not the result of its call, {name}(...)"
+    if isinstance(function, OwnProvider):
+        return "the function is one of own_provider already: pass all settings in one call"
+    if not callable(function):
+        return f"the function must be an async function, got {_type_text(function)}"
+    name = _name_of(function)
+    if inspect.isclass(function):
+        return f"{name} is a class: pass an object of it, or a method"
+    whole = function
+    while isinstance(whole, functools.partial):
+        whole = whole.func
+    bodies = (whole, type(whole).__call__)
+    if any(map(inspect.iscoroutinefunction, bodies)):
+        return None
+    if any(map(inspect.isasyncgenfunction, bodies)):
+        return f"{name} yields; return one Reply, or text"
+    return f"{name} is not async; write it with `async def`"
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__qualname__", type(function).__qualname__)
+    return name.rpartition("<locals>.")[2]
+
+
 @attrs.frozen
 class CustomSettings(ProviderSettings):
     """A callable of the caller, under its name in the suite."""
 
     name: str
-    function: Provider = attrs.field(repr=False)
+    own: OwnProvider
 
     @property
     def lane_key(self) -> str:
@@ -34,14 +159,42 @@ class CustomSettings(ProviderSettings):
         return self.name
 
     @property
+    def lane(self) -> LaneSpec | None:
+        """The lane that the caller chose."""
+        return self.own.lane
+
+    @property
     def metering(self) -> Metering:
-        """The metering of a function, whose reported costs have no limit."""
-        return Metering(says_cost=True)
+        """The metering of a function, with the bounds that the caller knows."""
+        longest = self.own.max_tokens
+        return Metering(
+            longest_reply=GUESSED_REPLY if longest is None else longest,
+            is_bounded=longest is not None,
+            says_cost=True,
+            most_cost=self.own.max_cost,
+        )
 
     @asynccontextmanager
     async def open(self, _shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Return the callable, which the caller has to close."""
-        yield self.function
+        yield self.own.function
+
+
+def read_own(
+    name: str, provider: Provider, config: Mapping[str, Any]
+) -> CustomSettings | list[Problem]:
+    """Return the settings of a callable of the caller, or the problems of its config.
+
+    Args:
+        name: Its name in the suite.
+        provider: The callable, plain or from `own_provider`.
+        config: The config of its entry, without the keys of all providers.
+    """
+    values, problems = read_config(config, (_MAX_TOKENS,))
+    if problems:
+        return problems
+    own = provider if isinstance(provider, OwnProvider) else OwnProvider(function=provider)
+    return CustomSettings(name, attrs.evolve(own, **values))
 
 
 @attrs.frozen
