@@ -54,7 +54,7 @@ _PACKAGES = [
         f"trioeval.{name}"
         for name in ("rates", "kernel", "providers", "grading", "report", "store")
     ),
-    *(f"trioeval.{name}" for name in ("limits", "testing")),
+    *(f"trioeval.{name}" for name in ("limits", "testing", "asyncio")),
     "trioeval",
 ]
 
