@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,43 @@ def test_a_cancelled_run_emits_every_row_first() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("moment", range(12))
+def test_a_run_that_is_cancelled_at_any_moment_emits_all_rows_or_none(moment: int) -> None:
+    """It is cancelled at its n-th call of the provider or of `emit`; each row is emitted once, in order."""
+
+    async def main() -> None:
+        rows: list[int] = []
+        moments = 0
+
+        async def call(request: Request) -> str:
+            await cancel_here()
+            return request.prompt
+
+        async def keep(row: Row) -> None:
+            rows.append(row.index)
+            await cancel_here()
+
+        async def cancel_here() -> None:
+            nonlocal moments
+            moments += 1
+            if moments == moment:
+                task.cancel()
+            await asyncio.sleep(0)
+
+        task = asyncio.create_task(
+            trioeval.asyncio.run_suite(suite_of(5), emit=keep, providers={"mine": call})
+        )
+        if moment == 0:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled() == (moment <= moments)
+        assert rows in ([], [0, 1, 2, 3, 4])
+        assert rows or moment == 0
+
+    asyncio.run(main())
+
+
 def test_stop_lets_running_rows_finish() -> None:
     """An event of asyncio stops the run; rows in progress end normally."""
 
@@ -240,6 +278,7 @@ def test_warnings_and_events_arrive_on_the_loop_in_order() -> None:
 # A session of an asyncio program.
 
 
+@pytest.mark.slow
 def test_rows_of_a_session_are_iterated_on_the_loop(tmp_path: Path) -> None:
     """Rows come in order, the files and records of a run are available after it."""
 
@@ -400,6 +439,8 @@ def test_runs_can_be_stopped_and_cancelled() -> None:
             await session.wait_closed()
             with pytest.raises(UsageError, match="the session is closed"):
                 await session.collect(suite)
+        with pytest.raises(UsageError, match="the session is closed: use it in its block"):
+            await anext(run.rows())
 
     asyncio.run(main())
 

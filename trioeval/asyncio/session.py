@@ -218,7 +218,7 @@ class AsyncioSession:
         run: AsyncioRun | None = None
         with progress_display(wanted=self._progress) as display:
             try:
-                async with TrioResource(opened.runner, start) as running:
+                async with TrioResource(opened.runner, start, "run") as running:
                     run = AsyncioRun(opened, running.value)
                     display.watch(partial(_counts_of, run))
                     yield run
@@ -317,7 +317,7 @@ async def open_session(
             allow_env=allow_env,
             on_warning=posted(loop, on_warning),
         )
-        opened = TrioResource(runner, make)
+        opened = TrioResource(runner, make, "session")
         async with opened:
             yield AsyncioSession(opened, progress)
 

@@ -295,6 +295,8 @@ class TrioResource(Generic[T]):
     runner: TrioRunner
     make: Callable[[], AbstractAsyncContextManager[T]]
     """Called in the thread."""
+    name: str = "resource"
+    """For messages."""
     value: T = attrs.field(init=False)
     """The value of the context manager; used by functions in the thread."""
     _call: _TrioCall[None] = attrs.field(init=False)
@@ -397,7 +399,7 @@ class TrioResource(Generic[T]):
 
     def _reason(self) -> BaseException:
         """Return the reason why the context manager is closed."""
-        return self._call.error or UsageError("it is closed")
+        return self._call.error or UsageError(f"the {self.name} is closed: use it in its block")
 
     def _cancel(self) -> None:
         self.runner.post(self._call.scope.cancel)
