@@ -52,9 +52,20 @@ suppress_warnings = [
 _PACKAGES = [
     *(
         f"trioeval.{name}"
-        for name in ("rates", "kernel", "providers", "grading", "report", "store")
+        for name in (
+            *(
+                "errors",
+                "rates",
+                "kernel",
+                "providers",
+                "grading",
+                "suite",
+                "question_eval",
+                "columns",
+            ),
+            *("agent", "report", "run", "store", "limits", "testing", "asyncio"),
+        )
     ),
-    *(f"trioeval.{name}" for name in ("limits", "testing", "asyncio")),
     "trioeval",
 ]
 
@@ -80,13 +91,14 @@ def _entry(module: str, name: str) -> str:
 def _public_names(module: str) -> list[str]:
     """Return the names that a package exports: those it imports as themselves."""
     loaded = importlib.import_module(module)
-    if module == "trioeval":
-        return list(loaded.__all__)
+    if (names := getattr(loaded, "__all__", None)) is not None:
+        return list(names)
     tree = ast.parse(inspect.getsource(loaded))
     found = [
         alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     ]
-    return [alias.name for alias in found if alias.asname == alias.name]
+    own = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [*(alias.name for alias in found if alias.asname == alias.name), *own]
 
 
 def _add_public_names(_app: Sphinx, docname: str, source: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 import trio
 
-from trioeval import DatasetEvent, GroupWritten, Request, RowDropped, build_columns
+from trioeval import Request, build_columns
+from trioeval.columns import DatasetEvent, GroupWritten, RowDropped
 
 DIGIT = {"type": "sampler", "sampler": "uniform", "low": 0, "high": 9, "decimals": 0}
 SETTINGS = {

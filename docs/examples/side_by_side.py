@@ -5,9 +5,10 @@ What was finished when the time is up is kept, in order; the rest says that it w
 
 import trio
 
-from trioeval import PreparedSuite, Row, make_lanes, parse_suite, prepare, run_suite
+from trioeval import PreparedSuite, Row, parse_suite, prepare, run_suite
 from trioeval.kernel import Lanes
 from trioeval.providers import Request
+from trioeval.run import make_lanes
 
 
 async def slow_model(request: Request) -> str:

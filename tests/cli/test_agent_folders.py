@@ -176,7 +176,7 @@ def test_agents_of_a_run_that_is_not_stored_queue_in_memory(
             assert terms.folder is None
             if (planner := terms.planner) is None:
                 return []
-            wanted = [trioeval.Submission(id=one, run="r", task=one) for one in "ab"]
+            wanted = [trioeval.agent.Submission(id=one, run="r", task=one) for one in "ab"]
             return [(await planner.submit(one)).state for one in wanted]
 
     assert trio.run(states) == (["running", "queued"] if limit else [])

@@ -27,8 +27,8 @@ MODULES = [
 ]
 
 
-def main_of(name: str) -> Callable[[], Any]:
-    found: Callable[[], Any] = load(EXAMPLES / name).main
+def main_of(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = load(EXAMPLES / name).main
     return found
 
 

@@ -52,15 +52,15 @@ async def ignore(_row: Row) -> None:
     """Ignore rows, which are checked later in the store."""
 
 
-def start_of(run: str = "eval-mine") -> trioeval.RunStart:
-    return trioeval.RunStart(id=run, utc_created="2026-01-01T00:00:00.000Z")
+def start_of(run: str = "eval-mine") -> trioeval.store.RunStart:
+    return trioeval.store.RunStart(id=run, utc_created="2026-01-01T00:00:00.000Z")
 
 
 def keep(path: Path, suite: Any, run: str = "eval-mine", **how: Any) -> None:
     """A program that stores a run as in the guide."""
 
     async def main() -> None:
-        async with trioeval.open_store(path) as store:
+        async with trioeval.store.open_store(path) as store:
             kept = store.begin(start_of(run))
             await run_with_options(suite, RunOptions(emit=ignore, journal=kept, **how))
 
@@ -117,7 +117,7 @@ def test_the_tasks_of_a_program_are_stored_separately(folder: Path, command: Com
     keep(path, trioeval.parse_suite(SEVERAL))
 
     async def again() -> trioeval.SuiteSummary:
-        async with trioeval.open_store(path) as store:
+        async with trioeval.store.open_store(path) as store:
             run = await store.resume("eval-mine", start_of())
             suite = trioeval.parse_suite(SEVERAL)
             return await run_with_options(suite, RunOptions(emit=_refuse, journal=run))
@@ -159,7 +159,7 @@ def test_a_run_without_a_suite_is_reported(folder: Path, command: Command) -> No
     """A program started a run and ran nothing in it, so no result can be shown."""
 
     async def main() -> None:
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             store.begin(start_of())
 
     trio.run(main)
@@ -192,7 +192,7 @@ def test_a_suite_file_of_a_program_is_continued_by_the_command_line(
     stop = trio.Event()
 
     async def main() -> None:
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             run = store.begin(start_of())
             await run_with_options(
                 folder / "s.json", RunOptions(emit=ignore, journal=run, stop=stop)
@@ -216,10 +216,10 @@ def test_a_suite_file_of_a_program_is_continued_by_the_command_line(
 def test_a_cancelled_run_can_continue_at_once(folder: Path) -> None:
     """This works in the same process and store, and no recorded reply is requested again."""
     suite = trioeval.parse_suite({**suite_of("hi", "ho", "hx"), "providers": ["own"]})
-    suite = attrs.evolve(suite, evaluate_options=trioeval.EvaluateOptions(max_concurrency=1))
+    suite = attrs.evolve(suite, evaluate_options=trioeval.suite.EvaluateOptions(max_concurrency=1))
 
     async def main() -> tuple[Cutting, Cutting, trioeval.SuiteSummary]:
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             run = store.begin(start_of())
             with trio.CancelScope() as scope:
                 first = Cutting(scope, 1)
@@ -252,7 +252,7 @@ def test_rows_of_a_suite_that_changed_are_run_again(folder: Path) -> None:
 
     async def main() -> None:
         suite = trioeval.parse_suite(suite_of("hey", "ho", "ha", "hu"))
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             run = await store.resume("eval-mine", start_of())
             await run_with_options(suite, RunOptions(emit=emit, journal=run))
 
@@ -269,7 +269,7 @@ def test_a_finished_run_is_not_run_again(folder: Path) -> None:
 
     async def main() -> None:
         suite = trioeval.parse_suite(suite_of("hi"))
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             run = store.begin(start_of())
             await run_with_options(suite, RunOptions(emit=ignore, journal=run))
             with pytest.raises(trioeval.UsageError, match=r"eval-mine is over; .* store\.resume"):
@@ -304,7 +304,7 @@ async def _is_cancelled_before(run: StoredRun) -> None:
 
 
 async def _meets_its_deadline(run: StoredRun) -> None:
-    options = trioeval.EvaluateOptions(max_eval_time_ms=1)
+    options = trioeval.suite.EvaluateOptions(max_eval_time_ms=1)
     suite = trioeval.parse_suite({**suite_of("hi"), "providers": ["own"]})
     suite = attrs.evolve(suite, evaluate_options=options)
 
@@ -323,7 +323,7 @@ def test_a_run_is_released_whatever_ended_it(
     """It can continue in the same store at once."""
 
     async def main() -> trioeval.SuiteSummary:
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             await ends(store.begin(start_of()))
             return await _again(store)
 
@@ -340,7 +340,7 @@ def test_a_late_end_of_an_execution_does_not_affect_the_next_one(folder: Path) -
     """Its end does not end a run that is continued meanwhile."""
 
     async def main() -> None:
-        async with trioeval.open_store(folder / "mine.db") as store:
+        async with trioeval.store.open_store(folder / "mine.db") as store:
             late = store.begin(start_of())
             await _is_cancelled_before(late)
             run = await store.resume("eval-mine", start_of())

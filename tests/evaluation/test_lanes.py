@@ -5,7 +5,9 @@ from typing import Any
 import attrs
 import pytest
 
-from trioeval import LaneSettings, LaneSpec, SuiteError, make_lanes, parse_suite, prepare
+from trioeval import LaneSpec, SuiteError, parse_suite, prepare
+from trioeval.run import make_lanes
+from trioeval.suite import LaneSettings
 from trioeval.suite.model import WIDTH, EvaluateOptions
 
 ONLY_IN_SUITES = {"key", "delay", "overload_statuses", "limits"}

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval import Assertion, grade
 from trioeval.errors import GradingError, Problem
-from trioeval.grading import Subject
+from trioeval.grading import Assertion, Subject, grade
 from trioeval.grading.grade import check_assertion
 from trioeval.grading.kinds.workspace_files import (
     LARGEST,

@@ -17,7 +17,7 @@ from trioeval.pytest_plugin.loading import (
     CollectedSuite,
     Names,
     PluginSettings,
-    Session,
+    PytestSession,
     WantedFile,
     load_file,
     named_items,
@@ -183,14 +183,14 @@ def test_nobody_waits_for_a_thread_that_has_ended(
     path.write_text('{"providers": ["echo"], "prompts": ["p"], "tests": [{"vars": {"x": 1}}]}')
     key = RowKey(None, 0, 0)
     wanted = {file: WantedFile(file, "f", frozenset([key])) for file in two_of(path)}
-    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
+    host = Host(PytestSession(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     monkeypatch.setattr(FileRun, "serve", leave)
     for file in wanted:
         assert host.wait(file, key).ending == "failed"
     host.close(at_once=True)
     (tmp_path / "results.db").unlink()
     (tmp_path / "results.db").mkdir()
-    host = Host(Session(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
+    host = Host(PytestSession(tmp_path, "s", PluginSettings(is_cached=False)), wanted)
     for file in wanted:
         assert "this is a folder" in host.wait(file, key).text
     host.close(at_once=True)
@@ -215,7 +215,7 @@ def test_a_session_that_broke_off_starts_nothing_more(
     tmp_path: Path,
 ) -> None:
     """The host is closed in any case; after a further interrupt pytest reports the rest."""
-    session = SuiteSession(Session(tmp_path, "s", PluginSettings()))
+    session = SuiteSession(PytestSession(tmp_path, "s", PluginSettings()))
     session.host = host = cast("Any", Closing())
     about = SimpleNamespace(config=SimpleNamespace(pluginmanager=pytest.PytestPluginManager()))
     session.pytest_sessionfinish(cast("Any", about), pytest.ExitCode.TESTS_FAILED)

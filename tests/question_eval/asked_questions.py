@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval import Lanes, Reply, Request, Row, make_lanes, own_provider, parse_suite, prepare
+from trioeval import Lanes, Reply, Request, Row, own_provider, parse_suite, prepare
 from trioeval.kernel.reservations import Permits
 from trioeval.providers import Provider, Usage
 from trioeval.question_eval import question_of
 from trioeval.question_eval.answer import QuestionEvent, QuestionResult
-from trioeval.run import PreparedSuite, RunOptions, run_with_options
+from trioeval.run import PreparedSuite, RunOptions, make_lanes, run_with_options
 from trioeval.suite.filters import Filters, select_tests
 from trioeval.testing import run_virtual
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 from asked_questions import RIGHT, Pupil, asked, quiz
 
-from trioeval import Reply, Request, Row, make_lanes, own_provider, parse_suite, prepare, run_suite
+from trioeval import Reply, Request, Row, own_provider, parse_suite, prepare, run_suite
 from trioeval.errors import LimitError, SuiteError
 from trioeval.evaluation.metering import CallMeter
 from trioeval.limits.memory import MemoryLimits
@@ -15,7 +15,7 @@ from trioeval.limits.model import SharedLimit
 from trioeval.providers import Usage
 from trioeval.providers.metering import Metering
 from trioeval.question_eval import question_of
-from trioeval.run import PreparedSuite
+from trioeval.run import PreparedSuite, make_lanes
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.testing import run_virtual
 

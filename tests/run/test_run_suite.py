@@ -204,7 +204,7 @@ def test_two_suites_on_shared_lanes_keep_their_limits_together() -> None:
             )
             for width in (1, 3)
         ]
-        lanes = trioeval.make_lanes(*prepared)
+        lanes = trioeval.run.make_lanes(*prepared)
         async with trio.open_nursery() as nursery:
             for one in prepared:
                 nursery.start_soon(partial(trioeval.collect, one, lanes=lanes))
@@ -320,7 +320,9 @@ def test_the_stricter_of_two_suites_applies_on_a_shared_lane() -> None:
             {"maxConcurrency": 2, "delay": 9},
         )
     ]
-    assert trioeval.make_lanes(*prepared)["echo"].spec == LaneSpec("echo", 2, rpm=60, min_gap=0.009)
+    assert trioeval.run.make_lanes(*prepared)["echo"].spec == LaneSpec(
+        "echo", 2, rpm=60, min_gap=0.009
+    )
 
 
 def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ class _BuiltInKinds(Mapping[str, Kind]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 
+    def __repr__(self) -> str:
+        return "KINDS"  # in signatures
+
     def __len__(self) -> int:
         return len(self._modules)
 

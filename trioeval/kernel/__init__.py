@@ -43,7 +43,6 @@ from trioeval.kernel.run import Summary as Summary
 from trioeval.kernel.run import collect as collect
 from trioeval.kernel.run import run_plan as run_plan
 from trioeval.rates import Allowance as Allowance
-from trioeval.rates import Backoff as Backoff
 from trioeval.rates import BreakerState as BreakerState
 from trioeval.rates import Budget as Budget
 from trioeval.rates import RateHint as RateHint

@@ -17,7 +17,7 @@ import trio
 
 from trioeval.errors import TrioevalError
 from trioeval.pytest_plugin.keys import Key
-from trioeval.pytest_plugin.loading import CollectedSuite, Session, WantedFile
+from trioeval.pytest_plugin.loading import CollectedSuite, PytestSession, WantedFile
 from trioeval.pytest_plugin.outcome import LOOK, ItemResult, ItemResults
 from trioeval.pytest_plugin.suite_run import FileRun, Serving
 from trioeval.run import make_lanes
@@ -60,7 +60,7 @@ class _TrioThread:
 class Host:
     """A host of suites: it runs the files of a session in its own thread, from the first request on."""
 
-    session: Session
+    session: PytestSession
     files: Mapping[CollectedSuite, WantedFile]
     warnings: "queue.SimpleQueue[str]" = attrs.field(init=False, factory=queue.SimpleQueue)
     """Warnings that were not shown yet."""

@@ -16,7 +16,7 @@ from trioeval.errors import SuiteError, TrioevalError
 from trioeval.pytest_plugin.keys import Key
 from trioeval.pytest_plugin.loading import (
     CollectedSuite,
-    Session,
+    PytestSession,
     WantedFile,
     line_of,
     linked,
@@ -49,7 +49,7 @@ _LETTERS = 12  # characters of the id of a session in the ids of its runs
 class SuiteSession:
     """A plugin of a session with suites."""
 
-    terms: Session
+    terms: PytestSession
     host: "Host | None" = attrs.field(init=False, default=None)
     """The host of suites, once one was requested."""
     _own_folder: Path | None = None
@@ -122,7 +122,7 @@ def session_of(config: pytest.Config) -> SuiteSession:
     name = led or new_session()
     folder = shared_folder(name)
     folder.mkdir(mode=0o700, exist_ok=True)
-    terms = Session(
+    terms = PytestSession(
         folder, f"pytest-{name[:_LETTERS]}", settings, folder / STOPPED if led else None
     )
     session = SuiteSession(terms, None if led else folder)

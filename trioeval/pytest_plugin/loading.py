@@ -197,7 +197,7 @@ class CollectedSuite:
 
 
 @attrs.frozen(eq=False)
-class Session:
+class PytestSession:
     """The facts that all processes of a session share."""
 
     folder: Path

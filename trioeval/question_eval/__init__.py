@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
+from trioeval.lazy import lazy_names
+
 if TYPE_CHECKING:
     from trioeval.evaluation.row import Row
-    from trioeval.question_eval.answer import QuestionResult
+    from trioeval.question_eval.answer import QuestionEvent as QuestionEvent
+    from trioeval.question_eval.answer import QuestionResult as QuestionResult
     from trioeval.question_eval.model import QuestionSettings
     from trioeval.suite.model import TaskSettings
+else:  # type checkers would accept any name
+    __getattr__, __dir__, __all__ = lazy_names(
+        "trioeval.question_eval",
+        {
+            "trioeval.question_eval.answer": "QuestionEvent QuestionResult",
+        },
+        own="is_question_eval question_of",
+    )
 
 
 def is_question_eval(settings: TaskSettings) -> TypeGuard[QuestionSettings]:
