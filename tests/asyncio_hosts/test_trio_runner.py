@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import anyio
 import pytest
@@ -739,15 +739,18 @@ def test_a_slow_reader_slows_the_iteration(run: RunLoop[None], resource: Resourc
     """The Trio side waits when a bounded number of values is not read; leaving the loop ends it."""
     made: list[int] = []
 
-    async def count() -> AsyncGenerator[int]:
-        while True:
+    class Count:
+        def __aiter__(self) -> Self:
+            return self
+
+        async def __anext__(self) -> int:
             await trio.lowlevel.checkpoint()
             made.append(len(made))
-            yield made[-1]
+            return made[-1]
 
     async def main() -> None:
         async with TrioRunner() as runner, TrioResource(runner, resource.open) as opened:
-            values = opened.iterate(count)
+            values = opened.iterate(Count)
             async for _ in values:
                 break
             await values.aclose()

@@ -358,6 +358,9 @@ class TrioResource(Generic[T]):
     async def iterate(self, make: Callable[[], AsyncIterable[R]]) -> AsyncGenerator[R]:
         """Iterate in the thread and yield its values here, at most `_BATCH` in advance.
 
+        Args:
+            make: Returns an iterator that may be abandoned. Called in the thread.
+
         Raises:
             UsageError: The context manager is closed.
             Exception: Any exception of the iteration, or of the context manager.
