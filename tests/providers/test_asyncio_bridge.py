@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from trioeval.asyncio_tasks import AsyncioTasks
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.sdk import AsyncioBridge, asyncio_bridge, provider_from_asyncio
@@ -40,7 +41,7 @@ def with_bridge(body: Callable[[AsyncioBridge], Awaitable[None]]) -> None:
 
     async def main() -> None:
         async with asyncio_bridge(grace=20.0) as bridge:
-            bridge._grace = GRACE  # of calls; leaving waits for twice what it was opened with
+            bridge._calls.grace = GRACE  # of calls; leaving waits for twice what it was opened with
             await body(bridge)
 
     run(main)
@@ -494,13 +495,13 @@ def test_calls_end_where_the_run_ends_first() -> None:
             let_go.wait(10)
             ended.set()
 
-        bridge = AsyncioBridge(GRACE)
+        bridge = AsyncioBridge(AsyncioTasks(asyncio.new_event_loop(), GRACE))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bridge.run, block)
             await started.wait()
             nursery.cancel_scope.cancel()
         assert not ended.is_set()
-        bridge._loop.call_soon_threadsafe(bridge._stopping.set)
+        bridge._calls.loop.call_soon_threadsafe(bridge._stopping.set)
 
     trio.run(main)
     let_go.set()

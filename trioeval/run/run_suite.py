@@ -344,6 +344,21 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
+def check_on_trio(name: str) -> None:
+    """Raise unless the caller runs on Trio.
+
+    Args:
+        name: The called function of `trioeval`, which `trioeval.asyncio` has as well, for the message.
+
+    Raises:
+        UsageError: It runs on asyncio, or on no event loop.
+    """
+    if not trio.lowlevel.in_trio_task():
+        raise UsageError(
+            f"trioeval.{name} runs on Trio, as by trio.run; an asyncio program calls trioeval.asyncio.{name}"
+        )
+
+
 def _with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
     """Return a suite with a budget, if it has none."""
     if budget is None or suite.evaluate_options.budget is not None:
@@ -519,6 +534,7 @@ async def run_suite(
         SAY HI pass
         1
     """
+    check_on_trio("run_suite")
     options = RunOptions(
         emit=emit,
         lanes=lanes,
@@ -545,12 +561,13 @@ async def collect(
 
     For a suite with tasks, the rows of the first task come first, and so on.
 
-    A caller that may cancel it and needs partial results should pass its own `emit` to `run_suite`. `trusted`
-    and `allow_env` are those of `run_suite`.
+    A caller that may cancel it and needs partial results should pass its own `emit` to `run_suite`. The
+    arguments are those of `run_suite`.
 
     Raises:
         SuiteError: The suite is not valid; nothing was called.
     """
+    check_on_trio("collect")
     rows: list[Row] = []
 
     async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
@@ -558,5 +575,10 @@ async def collect(
 
     prepared = await prepared_of(suite, providers, kinds, trusted=trusted, allow_env=allow_env)
     await run_suite(prepared, emit=keep, lanes=lanes)
+    return in_task_order(prepared, rows)
+
+
+def in_task_order(prepared: PreparedSuite, rows: list[Row]) -> list[Row]:
+    """Return the emitted rows of a suite by task, in the order of its tasks."""
     places = {part.id: place for place, part in enumerate(prepared.parts)}
     return sorted(rows, key=lambda row: places[row.task]) if prepared.tasks else rows

@@ -33,7 +33,7 @@ from trioeval.report.records import RowRecord
 from trioeval.report.results import utc
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row
-from trioeval.run.run_suite import RunOptions, prepared_of, run_prepared
+from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.run import Run
 from trioeval.store.run import StoredRun
@@ -532,6 +532,7 @@ async def open_session(
         >>> trio.run(main)
         ['hello']
     """
+    check_on_trio("open_session")
     if isinstance(lanes, LaneSpec):
         raise UsageError(
             f"lanes must be a list of LaneSpec, got one: pass lanes=[{lanes.name!r} …]"

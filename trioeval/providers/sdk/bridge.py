@@ -1,34 +1,27 @@
 """Clients that need asyncio, called from Trio: one thread with an event loop for each bridge.
 
-Each call is a separate asyncio task. Results and exceptions are passed on unchanged, and cancellation too:
-when Trio cancels the call, the task is cancelled and awaited, so that its `finally` blocks have run before
-the call ends. That wait is limited, because a function that blocks its thread, or ignores cancellation, must
-not delay the run's deadline.
+Each call is a separate asyncio task, see `trioeval.asyncio_tasks`.
 
 The alternative, Trio as a guest of an asyncio loop, would change the host of the whole program for a single
 client.
 """
 
 import asyncio
-import inspect
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from contextvars import Context, copy_context
-from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
+from typing import TypeAlias, TypeVar, TypeVarTuple
 
 import attrs
 import trio
 
+from trioeval.asyncio_tasks import GRACE, AsyncioTasks, CancelledTaskError
 from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.local.custom import CustomProvider
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-GRACE = 2.0
-"""Maximum seconds that a cancelled call waits for its asyncio task to end, unless the bridge sets it."""
 
 AsyncioCall: TypeAlias = Callable[[Request], Awaitable[Reply | str]]
 """An async function that runs on asyncio and handles one request, returning a `Reply` or a text."""
@@ -54,7 +47,7 @@ async def asyncio_bridge(*, grace: float = GRACE) -> AsyncGenerator["AsyncioBrid
             provider = bridge.provider(partial(ask, session))
         ```
     """
-    bridge = AsyncioBridge(grace)
+    bridge = AsyncioBridge(AsyncioTasks(asyncio.new_event_loop(), grace))
     try:
         yield bridge
     finally:
@@ -100,15 +93,12 @@ async def provider_from_asyncio(
 class AsyncioBridge:
     """Runs async functions on the event loop of its thread. Obtained from `asyncio_bridge` only."""
 
-    _grace: float
+    _calls: AsyncioTasks
     _token: trio.lowlevel.TrioToken = attrs.field(
         factory=trio.lowlevel.current_trio_token, init=False
     )
-    _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop, init=False)
     _stopping: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
     _entered: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
-    _tasks: set[asyncio.Task[Any]] = attrs.field(factory=set, init=False)
-    """Tasks of running calls; used by the loop's thread only."""
     _thread: threading.Thread = attrs.field(init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _failure: Exception | None = attrs.field(default=None, init=False)
@@ -145,21 +135,16 @@ class AsyncioBridge:
             Exception: Any exception of the function.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not self._is_open:
-            raise trio.ClosedResourceError("the asyncio bridge is closed")
-        call = _BridgeCall(lambda: function(*args), self._token, copy_context())
-        self._loop.call_soon_threadsafe(call.start, self._loop, self._tasks)
+        self._check_open("the asyncio bridge is closed")
         try:
-            await call.done.wait()
-        finally:
-            if not call.done.is_set():
-                self._loop.call_soon_threadsafe(call.cancel)
-                # Its `finally` blocks run before the call ends; a task that does not end is abandoned.
-                with trio.move_on_after(self._grace, shield=True):
-                    await call.done.wait()
-        if call.is_cancelled and not self._is_open:
-            raise trio.ClosedResourceError("the asyncio bridge was closed during the call")
-        return call.result()
+            return await self._calls.run(function, *args)
+        except CancelledTaskError:
+            self._check_open("the asyncio bridge was closed during the call")
+            raise
+
+    def _check_open(self, message: str) -> None:
+        if not self._is_open:
+            raise trio.ClosedResourceError(message) from None
 
     async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
         """Create and enter an asyncio context manager, such as a client's session; closing exits it.
@@ -181,7 +166,7 @@ class AsyncioBridge:
     async def _aclose(self) -> None:
         """Cancel running tasks, exit entered context managers, and join the thread."""
         self._is_open = False
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._calls.loop.call_soon_threadsafe(self._stopping.set)
         await self._ended.wait()
         self._thread.join()
         if self._failure is not None:
@@ -191,7 +176,7 @@ class AsyncioBridge:
         """Run the loop in the thread."""
         try:
             # Background tasks of clients are cancelled by the runner.
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            with asyncio.Runner(loop_factory=lambda: self._calls.loop) as runner:
                 runner.run(self._stay())
         except Exception as error:  # noqa: BLE001 - stored for `_aclose`, which raises it
             self._failure = error
@@ -203,55 +188,8 @@ class AsyncioBridge:
         """Keep the loop running until the bridge closes; then end calls before the resources they use."""
         async with self._entered:
             await self._stopping.wait()
-            for task in self._tasks:
+            tasks = self._calls.running
+            for task in tasks:
                 task.cancel("the bridge closes")
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=self._grace)
-
-
-@attrs.define(eq=False, repr=False)
-class _BridgeCall(Generic[T]):
-    """One call of a function. `start`, `cancel` and `_finish` run on the loop's thread."""
-
-    function: Callable[[], Awaitable[T]]
-    token: trio.lowlevel.TrioToken
-    context: Context
-    done: trio.Event = attrs.field(factory=trio.Event)
-    task: asyncio.Task[T] | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> None:
-        self.task = loop.create_task(self._body(), context=self.context)
-        tasks.add(self.task)
-        self.task.add_done_callback(tasks.discard)
-        self.task.add_done_callback(self._finish)
-
-    def cancel(self) -> None:
-        assert self.task is not None  # noqa: S101 - the loop has called `start` before
-        self.task.cancel("cancelled by Trio")
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.task is not None and self.task.cancelled()
-
-    def result(self) -> T:
-        assert self.task is not None  # noqa: S101 - called only when it is done
-        if self.task.cancelled():
-            raise RuntimeError("the asyncio task was cancelled, but not by its caller")
-        return self.task.result()
-
-    async def _body(self) -> T:
-        try:
-            pending = self.function()
-            if not inspect.isawaitable(pending):
-                raise TypeError("the function is not async; write it with `async def`")
-            return await pending
-        except (KeyboardInterrupt, SystemExit) as error:
-            # They would end the loop, and with it all other calls.
-            raise RuntimeError(f"the function raised {type(error).__name__}") from error
-
-    def _finish(self, task: asyncio.Task[T]) -> None:
-        if not task.cancelled():
-            task.exception()  # marked as retrieved, or asyncio would warn if the caller is gone
-        # The caller's run may be over, if the task took too long to be cancelled.
-        with suppress(trio.RunFinishedError):
-            self.token.run_sync_soon(self.done.set)
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._calls.grace)
