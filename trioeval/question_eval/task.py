@@ -21,9 +21,8 @@ from trioeval.evaluation.provider_calls import ProviderCall, ReplySource
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.status import Status
 from trioeval.evaluation.task_run import UnstartedRows
-from trioeval.providers import ToolCall
+from trioeval.evaluation.tools import (
     ModelTurn,
-    ToolCall,
     ToolConversation,
     ToolResult,
     arguments_of,
@@ -35,7 +34,7 @@ from trioeval.grading import output_text
 from trioeval.grading.kinds.tools import OfferedFunction
 from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Blocked, Calls, Job, NotRun, Outcome, Plan
-from trioeval.providers import Request
+from trioeval.providers import Request, ToolCall
 from trioeval.question_eval.answer import QuestionResult, question_prompt
 from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
