@@ -16,3 +16,13 @@ def test_a_plain_nursery_raises_what_its_block_raises() -> None:
 
     with pytest.raises(ValueError, match="no"):
         trio.run(main)
+
+
+def test_ctrl_c_in_the_block_is_not_wrapped() -> None:
+    async def main() -> None:
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)

@@ -10,6 +10,8 @@ import trio
 async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
     """Open a nursery whose block raises its own exceptions unwrapped, after all tasks have ended.
 
+    So does Ctrl-C in the block: a caller of `trio.run` catches `KeyboardInterrupt` as in any program.
+
     Errors of the tasks come in a group, as in any nursery. The end of the block waits for the tasks.
 
     Example:
@@ -22,11 +24,11 @@ async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
         ...
         ValueError: no
     """
-    failure: Exception | None = None
+    failure: Exception | KeyboardInterrupt | None = None
     async with trio.open_nursery() as nursery:
         try:
             yield nursery
-        except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised below, unwrapped
             failure = error
     if failure is not None:
         raise failure

@@ -291,7 +291,7 @@ class Session:
         observers = _Observers.of(run, self._observers)
         options = await self._options(prepared, run, stored, observers, stack)
         failure: Exception | None = None
-        raised: Exception | None = None
+        raised: Exception | KeyboardInterrupt | None = None
 
         async def perform() -> None:
             nonlocal failure
@@ -307,7 +307,7 @@ class Session:
                 nursery.start_soon(perform)
                 try:
                     yield
-                except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+                except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised below, unwrapped
                     raised = error
                     nursery.cancel_scope.cancel("the block of the run has failed")
         finally:
