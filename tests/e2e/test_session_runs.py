@@ -123,6 +123,7 @@ def test_interrupted_and_killed_programs_continue_in_another_process(
     assert (code, shown.startswith("mine: interrupted")) == (0, True)
     with program(4) as killed:
         lines = until(killed, "w4", "row 3")
+        assert lines.index("row 1") < lines.index("row 2")
         assert [line for line in lines if line.startswith("w")] == ["w2", "w3", "w4"]
         killed.kill()
         killed.wait()

@@ -160,6 +160,41 @@ def test_a_cancelled_run_keeps_its_rows_and_continues_in_the_same_process() -> N
     in_session(body, model)
 
 
+def test_earlier_rows_of_a_resumed_run_come_at_once() -> None:
+    """PROMPT: rows 0, 1 and 3 are known; row 3 follows row 2 without a wait for row 4."""
+    open_to = {"say w0", "say w1", "say w3"}
+
+    async def model(request: Request) -> str:
+        if request.prompt not in open_to:
+            await trio.sleep_forever()
+        return request.prompt
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(5, width=5), id="mine") as run:
+            settled = run.settled()
+            for _ in range(3):
+                await anext(settled)
+            run.cancel()
+        async with session.run(suite_of(5, width=5), id="mine", resume=True) as again:
+            rows, seen = again.rows(), []
+            with trio.fail_after(60):  # they never come if they wait for row 2
+                for _ in range(2):
+                    seen.append((await anext(rows)).index)
+            assert again.progress.done == 3
+            open_to.add("say w2")
+            again.cancel()
+        assert seen == [0, 1]
+        async with session.run(suite_of(5, width=5), id="mine", resume=True) as last:
+            rows = last.rows()
+            with trio.fail_after(60):
+                for _ in range(4):
+                    seen.append((await anext(rows)).index)
+            last.cancel()
+        assert seen == [0, 1, 0, 1, 2, 3]
+
+    in_session(body, model)
+
+
 def test_rows_of_a_changed_suite_run_again_when_it_is_resumed() -> None:
     """A row is kept only for the same provider, prompt and variables."""
     model = Model()

@@ -60,9 +60,12 @@ class CollectedRows:
     """All rows before this index were added."""
     kept_left: int = attrs.field(init=False)
     """Rows of earlier executions that were not added yet."""
+    is_known: bool = attrs.field(init=False)
+    """True if its tests were known at the start, so that all of its earlier rows are kept."""
 
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
+        self.is_known = self.task.prepare_with_rows is None
 
     def kept_before(self, index: int) -> Iterator[RowRecord]:
         """Yield the earlier rows before an index that were not added yet; they count as added."""
@@ -232,6 +235,7 @@ class Collector:
         record = self.run.record(row)
         record.index = row.index
         self._take(part, record, is_kept=False)
+        await self._take_next(part)
         return next(self._errors(), None)
 
     async def add_many(self, rows: RowsNotRun) -> None:
@@ -249,12 +253,26 @@ class Collector:
         if first.outcome in UNFINISHED:
             part.failures.not_run.add_range(rows.indices)
         part.never_began.append(range_json(rows.indices, first.outcome, first.error))
+        await self._take_next(part)
+
+    async def add_first(self) -> None:
+        """Add the earlier rows that no row of this execution precedes."""
+        for part in self.parts:
+            await self._take_next(part)
 
     async def add_rest(self) -> None:
         """Add the earlier rows behind the last one, as no further row will come."""
         for part in self.parts:
             rows = part.task.rows
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
+
+    async def _take_next(self, part: CollectedRows) -> None:
+        """Add the earlier rows that directly follow, as nothing that may change precedes them."""
+        if part.is_known and part.kept_left:
+            end = part.taken
+            while end in part.kept:
+                end += 1
+            await self._take_kept(part, end)
 
     async def _take_kept(self, part: CollectedRows, end: int) -> None:
         for count, record in enumerate(part.kept_before(end), 1):

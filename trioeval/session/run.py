@@ -328,6 +328,7 @@ class Run:
         """Run the suite in a scope that `cancel` ends."""
         with self._scope:
             try:
+                await self._collector.add_first()
                 await run()
                 self._is_whole = True
             finally:
