@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from trioeval.run import run_suite as run_suite
     from trioeval.run.build_dataset import Dataset as Dataset
     from trioeval.run.build_dataset import build_columns as build_columns
+    from trioeval.session.observers import SessionObserver as SessionObserver
     from trioeval.session.run import Run as Run
     from trioeval.session.run import RunSummary as RunSummary
     from trioeval.session.session import Session as Session
-    from trioeval.session.session import SessionObserver as SessionObserver
     from trioeval.session.session import open_session as open_session
     from trioeval.store.reader import read_store as read_store
     from trioeval.suite.model import Suite as Suite
@@ -77,8 +77,9 @@ else:  # type checkers would accept any name
             "trioeval.report.records": "RowRecord",
             "trioeval.run": "PreparedSuite Row Status SuiteSummary collect prepare run_suite",
             "trioeval.run.build_dataset": "Dataset build_columns",
+            "trioeval.session.observers": "SessionObserver",
             "trioeval.session.run": "Run RunSummary",
-            "trioeval.session.session": "Session SessionObserver open_session",
+            "trioeval.session.session": "Session open_session",
             "trioeval.store.reader": "read_store",
             "trioeval.suite.model": "Suite",
         },

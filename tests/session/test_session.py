@@ -176,10 +176,9 @@ def test_earlier_rows_of_a_resumed_run_come_at_once() -> None:
                 await anext(settled)
             run.cancel()
         async with session.run(suite_of(5, width=5), id="mine", resume=True) as again:
-            rows, seen = again.rows(), []
+            rows = again.rows()
             with trio.fail_after(60):  # they never come if they wait for row 2
-                for _ in range(2):
-                    seen.append((await anext(rows)).index)
+                seen = [(await anext(rows)).index for _ in range(2)]
             assert again.progress.done == 3
             open_to.add("say w2")
             again.cancel()
@@ -187,28 +186,76 @@ def test_earlier_rows_of_a_resumed_run_come_at_once() -> None:
         async with session.run(suite_of(5, width=5), id="mine", resume=True) as last:
             rows = last.rows()
             with trio.fail_after(60):
-                for _ in range(4):
-                    seen.append((await anext(rows)).index)
+                seen = [(await anext(rows)).index for _ in range(4)]
             last.cancel()
-        assert seen == [0, 1, 0, 1, 2, 3]
+        assert seen == [0, 1, 2, 3]
 
     in_session(body, model)
 
 
-def test_rows_of_a_changed_suite_run_again_when_it_is_resumed() -> None:
-    """A row is kept only for the same provider, prompt and variables."""
+def test_a_resumed_run_has_the_rows_of_its_suite_as_it_is_now(tmp_path: Path) -> None:
+    """ONCE: unchanged rows are kept wherever they are now, changed ones run, others leave the run."""
     model = Model()
 
     async def body(session: Session) -> None:
-        async with session.run(suite_of(3), id="mine"):
+        async with session.run(suite_of(5), id="mine"):
             pass
-        changed = suite_of([{"word": "w0"}, {"word": "other"}, {"word": "w2"}, {"word": "new"}])
+        words_now = ["new", "w3", "w0"]
+        changed = suite_of([{"word": word} for word in words_now])
         async with session.run(changed, id="mine", resume=True) as run:
-            outputs = [row.output async for row in run.rows()]
-        assert outputs == ["SAY W0", "SAY OTHER", "SAY W2", "SAY NEW"]
+            assert [row.output async for row in run.settled()] == ["SAY NEW"]
+        for rows in (
+            [row.output async for row in run.rows()],
+            [record["response"]["output"] for record in run.to_records()],
+        ):
+            assert rows == [f"SAY {word}".upper() for word in words_now]
+        assert run.summary is not None
+        assert run.summary.rows == 3
+
+    in_session(body, model, store=tmp_path / "runs.db")
+    assert sorted(model.calls) == sorted([f"say w{i}" for i in range(5)] + ["say new"])
+    with trioeval.read_store(tmp_path / "runs.db") as reader:
+        assert reader.run("mine").outcomes == {"done": 3}
+
+
+def test_changed_assertions_grade_recorded_replies_again() -> None:
+    """No reply is requested again."""
+    model = Model()
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(2), id="mine"):
+            pass
+        graded = suite_of(2, defaultTest={"assert": [{"type": "contains", "value": "W1"}]})
+        async with session.run(graded, id="mine", resume=True) as run:
+            pass
+        assert run.summary is not None
+        assert (run.summary.failed, run.summary.passed) == (1, 1)
 
     in_session(body, model)
-    assert sorted(model.calls) == sorted(["say w0", "say w1", "say w2", "say other", "say new"])
+    assert len(model.calls) == 2
+
+
+def test_errors_are_kept_unless_they_are_retried() -> None:
+    model = Model()
+    rows: list[dict[str, Any]] = [{"word": "w0"}, {"word": "w1", "fails": True}]
+
+    async def body(session: Session) -> None:
+        async with session.run(suite_of(rows), id="mine"):
+            pass
+        for retry, calls in ((None, 2), ("errors", 3), ("0", 4)):
+            async with session.run(suite_of(rows), id="mine", resume=True, retry=retry) as run:
+                pass
+            assert run.summary is not None
+            assert (len(model.calls), run.summary.errors, run.summary.rows) == (calls, 1, 2)
+        for wrong, more in (
+            ({"retry": "errors"}, "resume=True"),
+            ({"resume": True, "retry": "wrong"}, "failed, errors, timeouts"),
+        ):
+            with pytest.raises(UsageError, match=more):
+                async with session.run(suite_of(rows), id="mine", **wrong):
+                    pytest.fail("the block began")
+
+    in_session(body, model)
 
 
 def test_an_exception_of_the_block_cancels_the_run_and_is_not_wrapped() -> None:

@@ -29,8 +29,9 @@ from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import PreparedSuite, Row
+from trioeval.session.observers import SessionObserver
 from trioeval.session.run import Run, RunSummary
-from trioeval.session.session import Session, SessionObserver
+from trioeval.session.session import Session
 from trioeval.session.session import open_session as open_session_on_trio
 from trioeval.suite.model import Suite
 
@@ -181,6 +182,7 @@ class AsyncioSession:
         *,
         id: str | None = None,  # noqa: A002 - its name everywhere else
         resume: bool = False,
+        retry: str | None = None,
     ) -> AsyncGenerator[AsyncioRun]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -191,6 +193,7 @@ class AsyncioSession:
             suite: A suite, a prepared suite, or the path of a suite file.
             id: The id of the run in the store; None makes a new one.
             resume: Continue the run of this id if the store has it.
+            retry: With `resume`, the finished rows to run again, such as `errors`.
 
         Yields:
             The run.
@@ -214,7 +217,7 @@ class AsyncioSession:
         """
         opened = self._opened
         await opened.runner.wait_abandoned()  # perhaps of the same id
-        start = partial(opened.value.run, suite, id=id, resume=resume)
+        start = partial(opened.value.run, suite, id=id, resume=resume, retry=retry)
         run: AsyncioRun | None = None
         with progress_display(wanted=self._progress) as display:
             try:

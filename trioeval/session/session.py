@@ -22,22 +22,23 @@ import trio
 
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import StoreError, UsageError
-from trioeval.evaluation.journal import CallRecord, RecordObserver
 from trioeval.evaluation.lanes import merge_lane_specs
+from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry
 from trioeval.grading import Kinds
-from trioeval.kernel import Budget, Event, Lanes, LaneSpec
-from trioeval.kernel.events import guarded
+from trioeval.kernel import Budget, Lanes, LaneSpec
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.report.results import utc
 from trioeval.report.stored import RunStart
-from trioeval.run import PreparedSuite, Row
+from trioeval.run import PreparedSuite
 from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared
 from trioeval.run.shared_limits import open_suite_limits, permits_of
+from trioeval.session.observers import RunObservers, SessionObserver
 from trioeval.session.run import Run
+from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
-from trioeval.store.run_start import new_run_id, run_start
+from trioeval.store.run_start import SETTINGS, new_run_id, reconcile_tasks, run_start
 from trioeval.store.store import Store, open_store
 from trioeval.suite.model import BudgetSettings, LimitsSettings, Suite
 
@@ -50,85 +51,6 @@ _log = logging.getLogger("trioeval")
 
 _SAFE_WITHIN = 120.0
 """The timeout for writing everything at the end of a run, in seconds."""
-
-
-class SessionObserver:
-    """Observer of all runs of a session; a subclass defines the methods that it needs.
-
-    Each is called synchronously, inside of `trio.run`. A method that raises is logged and not called again.
-    """
-
-    def on_run_start(self, run: Run, /) -> None:
-        """Handle the start of a run, before its first call."""
-
-    def on_event(self, run: Run, event: Event, /) -> None:
-        """Handle an event of a lane or a job of a run."""
-
-    def on_call(self, run: Run, call: CallRecord, /) -> None:
-        """Handle the end of a call to a provider or a judge."""
-
-    def on_row(self, run: Run, row: Row, /) -> None:
-        """Handle the end of a row, perhaps before its turn in `Run.rows`."""
-
-    def on_run_end(self, run: Run, /) -> None:
-        """Handle the end of a run, whose `summary` is known."""
-
-
-@attrs.define(eq=False, repr=False)
-class _Observers(RecordObserver):
-    """The observers of one run."""
-
-    run: Run
-    on_start: Sequence[Callable[[Run], None]]
-    on_events: Sequence[Callable[[Event], None]]
-    on_calls: Sequence[Callable[[CallRecord], None]]
-    on_rows: Sequence[Callable[[Row], None]]
-    on_end: Sequence[Callable[[Run], None]]
-
-    @classmethod
-    def of(cls, run: Run, observers: Iterable[SessionObserver]) -> _Observers:
-        several = tuple(observers)
-
-        def bound(name: str, *, of_run: bool = True) -> list[Callable[..., None]]:
-            """Return the method of each observer that defines it."""
-            found = []
-            for one in several:
-                if getattr(type(one), name) is not getattr(SessionObserver, name):
-                    method = getattr(one, name)
-                    call = guarded(functools.partial(method, run) if of_run else method)
-                    found += [] if call is None else [call]
-            return found
-
-        return cls(
-            run,
-            bound("on_run_start", of_run=False),
-            bound("on_event"),
-            bound("on_call"),
-            bound("on_row"),
-            bound("on_run_end", of_run=False),
-        )
-
-    def started(self) -> None:
-        for notify in self.on_start:
-            notify(self.run)
-
-    def observe(self, event: Event) -> None:
-        self.run.observe(event)
-        for notify in self.on_events:
-            notify(event)
-
-    def on_call(self, call: CallRecord, /) -> None:
-        for notify in self.on_calls:
-            notify(call)
-
-    def on_row(self, row: Row, /) -> None:
-        self.run.on_row(row)
-        for notify in self.on_rows:
-            notify(row)
-
-    def ended(self) -> None:
-        for notify in self.on_end:
-            notify(self.run)
 
 
 @attrs.define(eq=False, repr=False)
@@ -195,6 +117,7 @@ class Session:
         *,
         id: str | None = None,  # noqa: A002 - its name everywhere else
         resume: bool = False,
+        retry: str | None = None,
     ) -> AsyncGenerator[Run]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -204,9 +127,12 @@ class Session:
         Args:
             suite: A suite, a prepared suite, or the path of a suite file.
             id: The id of the run in the store; None makes a new one.
-            resume: Continue the run of this id if the store has it: finished rows whose provider, prompt and
-                variables are the same are kept, and recorded replies are not requested again. Without such a
-                run it begins.
+            resume: Continue the run of this id if the store has it: finished rows, including errors, are kept
+                if provider, prompt, variables and assertions are the same, also at another place; rows that
+                the suite no longer has leave the run. Recorded replies are not requested again. Without such
+                a run it begins.
+            retry: With `resume`, the finished rows to run again: `errors`, `failed`, `timeouts`, or indices
+                such as `3,17,20-25`; see `--retry` of the command line.
 
         Yields:
             The run.
@@ -215,8 +141,9 @@ class Session:
             SuiteError: The suite is not valid; nothing was called.
             ProviderError: A provider cannot be opened; nothing was called.
             LimitError: The limit server of the suite is unreachable; nothing was called.
-            UsageError: The session is closed, the id belongs to a recorded run and `resume` is false, the run
-                is in progress elsewhere, or the suite needs other limits on a lane of the session.
+            UsageError: The session is closed, the id belongs to a recorded run and `resume` is false, `retry`
+                is not valid, the run is in progress elsewhere, or the suite needs other limits on a lane of
+                the session.
             StoreError: The run cannot be recorded.
 
         Example:
@@ -235,11 +162,16 @@ class Session:
         """
         if resume and id is None:
             raise UsageError("resume continues the run of an id: pass id as well")
+        if retry is not None and not resume:
+            raise UsageError(
+                "retry runs rows of a recorded run again: pass id and resume=True as well"
+            )
+        again = None if retry is None else parse_retry(retry)
         self._check_open()
         prepared = await self._prepared(suite)
         await self._make_lanes(prepared)
         async with AsyncExitStack() as stack:
-            start, stored = await self._begin(prepared, id, stack, resume=resume)
+            start, stored = await self._begin(prepared, id, stack, resume=resume, retry=again)
             run = Run(
                 prepared,
                 self._store,
@@ -288,7 +220,7 @@ class Session:
     ) -> AsyncGenerator[None]:
         """Run a suite beside the block, and record its end in any case."""
         stored.stays_open = True  # until its totals are recorded
-        observers = _Observers.of(run, self._observers)
+        observers = RunObservers.of(run, self._observers)
         options = await self._options(prepared, run, stored, observers, stack)
         failure: Exception | None = None
         raised: Exception | KeyboardInterrupt | None = None
@@ -324,7 +256,7 @@ class Session:
         prepared: PreparedSuite,
         run: Run,
         stored: StoredRun,
-        observers: _Observers,
+        observers: RunObservers,
         stack: AsyncExitStack,
     ) -> RunOptions:
         agents = None
@@ -444,7 +376,13 @@ class Session:
             await trio.sleep_forever()
 
     async def _begin(
-        self, prepared: PreparedSuite, run_id: str | None, stack: AsyncExitStack, *, resume: bool
+        self,
+        prepared: PreparedSuite,
+        run_id: str | None,
+        stack: AsyncExitStack,
+        *,
+        resume: bool,
+        retry: Retry | None,
     ) -> tuple[RunStart, StoredRun]:
         now = datetime.now(UTC)
         run_id = run_id or new_run_id(now)
@@ -462,13 +400,29 @@ class Session:
                 f"run {run_id} is already in {self._store.path}: pass resume=True to continue it, "
                 "or another id"
             )
-        # Without its heads, so that rows of an earlier form of the suite are run again.
+        compare = functools.partial(self._reconciled, prepared, start)
+        reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
+        # Without its heads, so that its tasks, suite and versions are replaced.
         stored = await self._store.resume(
-            run_id, RunStart(id=run_id, utc_created=start.utc_created)
+            run_id,
+            RunStart(id=run_id, utc_created=start.utc_created),
+            retry=retry,
+            reconciled=reconciled,
         )
         stack.callback(stored.release)
         stored.begin(prepared)
         return start, stored
+
+    def _reconciled(
+        self, prepared: PreparedSuite, start: RunStart
+    ) -> Mapping[str | None, Reconciled]:
+        """Return how the rows of a stored run match those of a suite. Reads the store."""
+        with read_store(self._store.path) as reader:
+            facts = reader.find(start.id)
+            if facts is None or facts.state == "running":  # the store refuses it
+                return {}
+            before = facts.flags.get(SETTINGS, {})
+            return reconcile_tasks(reader, facts, prepared, start.flags[SETTINGS], before)
 
     def _leave(self, run: Run) -> None:
         self._runs.discard(run)

@@ -58,6 +58,7 @@ def resume_run(
         retried=retried,
         anew=anew,
         damaged=damaged,
+        reconciled=frozenset(reconciled),
     )
 
 

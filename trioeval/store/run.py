@@ -116,6 +116,8 @@ class ResumedRun:
     """Those of them whose replies are not reused."""
     damaged: Mapping[str | None, Sequence[int]] = attrs.field(factory=dict, repr=False)
     """Rows whose records cannot be read, of tasks that have any; they are run again."""
+    reconciled: frozenset[str | None] = frozenset()
+    """The tasks whose rows were compared with those that the suite has now."""
 
 
 class StoredRun(RunJournal):
@@ -153,6 +155,7 @@ class StoredRun(RunJournal):
         self._standing: set[tuple[str | None, int]] = set()
         self._parts = going.parts
         self._anew = going.anew
+        self._reconciled = going.reconciled
         self._numbers: dict[tuple[str | None, int], int] = {}
         self._most_numbers = _MANY
         self._began = trio.current_time()
@@ -205,7 +208,10 @@ class StoredRun(RunJournal):
             if part.prepare_with_rows is None:
                 tests = config_tests(part.prepared.suite, keys_of_task(part))
                 self.tests(part.id, tests)
-                if rows := self._kept.get(part.id):  # the suite may have changed since then
+                rows = self._kept.get(part.id)
+                if (
+                    rows and part.id not in self._reconciled
+                ):  # the suite may have changed since then
                     self._kept[part.id] = same_rows(rows, part.prepared.steps)
 
     async def end(self, *, finished: bool, duration: float) -> None:

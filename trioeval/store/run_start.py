@@ -12,19 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from trioeval._version import __version__
 from trioeval.columns import is_columns
+from trioeval.evaluation.reconcile import Reconciled, reconcile
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report.head import head_of
 from trioeval.report.redact import keys_of
-from trioeval.report.stored import RunStart
+from trioeval.report.stored import RunStart, StoredRunFacts
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.same_rows import task_digest
 
 if TYPE_CHECKING:
     from trioeval.evaluation.suite_files import CodeFiles
+    from trioeval.store.reader import StoreReader
 
 PROGRAM = "program"
 """The key of the flags that name the program of a suite without a file."""
+
+SETTINGS = "settings"
+"""The key of the flags with the settings digest of each task."""
 
 
 def new_run_id(now: datetime) -> str:
@@ -97,10 +102,45 @@ def keys_of_task(part: PreparedTask) -> Sequence[str]:
 def _program_flags(prepared: PreparedSuite, sources: CodeFiles) -> Mapping[str, Any]:
     """Return the flags with which the command line can resume a program's run, or why it cannot."""
     suite = prepared.suite
+    settings = {part.id or "": task_digest(part, sources) for part in prepared.parts}
     if suite.file is None or suite.kinds is not KINDS or prepared.has_own_providers:
-        return {PROGRAM: str(Path(sys.argv[0] or sys.executable).absolute())}
-    return {
-        "directory": str(Path.cwd()),
-        "suite": str(suite.file),
-        "settings": {part.id or "": task_digest(part, sources) for part in prepared.parts},
-    }
+        program = str(Path(sys.argv[0] or sys.executable).absolute())
+        return {PROGRAM: program, SETTINGS: settings}
+    return {"directory": str(Path.cwd()), "suite": str(suite.file), SETTINGS: settings}
+
+
+def reconcile_tasks(
+    reader: StoreReader,
+    facts: StoredRunFacts,
+    prepared: PreparedSuite,
+    digests: Mapping[str, str],
+    stored_digests: Mapping[str, str],
+) -> Mapping[str | None, Reconciled]:
+    """Return how the rows of each task of a stored run match those that its suite has now.
+
+    Tasks whose rows are only known later are left out, unless all of their rows have changed: such a task
+    compares its rows when it knows them.
+
+    Args:
+        reader: The store.
+        facts: The run.
+        prepared: The suite.
+        digests: The digest of the settings of each task, see `task_digest`; "" is a suite without tasks.
+        stored_digests: Those of the stored run.
+    """
+    from trioeval.evaluation.suite_files import CodeFiles
+
+    before = dict(zip(facts.tasks, facts.sizes, strict=True))
+    found = {}
+    for part in prepared.parts:
+        is_same = digests.get(part.id or "") == stored_digests.get(part.id or "")
+        if part.rows is not None or not is_same:
+            found[part.id] = reconcile(
+                reader.identities(facts, part.id) if part.id in before else (),
+                part.prepared.steps,
+                started_rows=reader.started_rows(facts, part.id),
+                expected=before.get(part.id),
+                same_settings=is_same,
+                sources=CodeFiles(prepared.suite.directory),
+            )
+    return found

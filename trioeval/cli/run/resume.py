@@ -19,14 +19,14 @@ from trioeval.cli.stored_results import open_runs, write_stored
 from trioeval.cli.terminal import say
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import recorded_row_name
-from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, reconcile, summarize
-from trioeval.evaluation.suite_files import CodeFiles, file_digests
+from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry, summarize
+from trioeval.evaluation.suite_files import file_digests
 from trioeval.report.files import check_outputs
 from trioeval.report.head import Head
 from trioeval.report.stored import StoredRunFacts
 from trioeval.run import PreparedSuite
 from trioeval.store.reader import StoreReader
-from trioeval.store.run_start import PROGRAM, judged_rows
+from trioeval.store.run_start import PROGRAM, judged_rows, reconcile_tasks
 from trioeval.store.stored_results import datasets_of, results_of, stored_totals
 
 
@@ -86,24 +86,7 @@ class RunToContinue:
         before = dict(zip(self.facts.tasks, self.facts.sizes, strict=True))
         if not changed and sizes == before and digests == self.stored.settings:
             return {}
-        was = self.stored.settings
-        # Rows that are only known later are compared then, unless all of them have changed.
-        parts = [
-            part
-            for part in prepared.parts
-            if part.rows is not None or digests[part.id or ""] != was.get(part.id or "")
-        ]
-        found = {
-            part.id: reconcile(
-                reader.identities(self.facts, part.id) if part.id in before else (),
-                part.prepared.steps,
-                started_rows=reader.started_rows(self.facts, part.id),
-                expected=before.get(part.id),
-                same_settings=digests.get(part.id or "") == self.stored.settings.get(part.id or ""),
-                sources=CodeFiles(prepared.suite.directory),
-            )
-            for part in parts
-        }
+        found = reconcile_tasks(reader, self.facts, prepared, digests, self.stored.settings)
         removed = [str(task) for task in before if task not in sizes]
         if removed or not all(one.is_same for one in found.values()):
             self._report_changes(reader, found, changed, removed)
