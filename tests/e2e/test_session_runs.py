@@ -139,3 +139,70 @@ def test_interrupted_and_killed_programs_continue_in_another_process(
     assert [row["response"]["output"] for row in results] == [f"say w{i}" for i in range(6)]
     code, shown, _ = command("show mine")
     assert shown.startswith("mine: finished")
+
+
+def test_the_command_line_reads_runs_of_sessions(folder: Path, command: Command) -> None:
+    """Derived metrics, the work of lanes and all tasks are stored, and two runs are compared."""
+    first_task = suite_of("hi", "ho", "x")
+    second_task = {
+        "prompts": ["and {{output}}"],
+        "tests": {"fromTask": "first"},
+        "dependsOn": ["first"],
+    }
+    suite = trioeval.parse_suite(
+        {
+            "providers": first_task.pop("providers"),
+            "derivedMetrics": [{"name": "two", "value": "1 + 1"}],
+            "tasks": [
+                {"id": "first", "type": "prompt_eval", **first_task},
+                {"id": "second", "type": "prompt_eval", **second_task},
+            ],
+        }
+    )
+    first = run_in_session(suite, "one")
+    assert (first.ended, first.rows) == ("finished", 6)
+    run_in_session(trioeval.parse_suite(suite_of("hi", "ho", "hx")), "two")
+    code, shown, _ = command("show one")
+    assert (code, shown.startswith("one: finished")) == (0, True)
+    assert "task first" in shown
+    assert "task second" in shown
+    code, _, _ = command("export one -o one.json")
+    assert code == 0
+    results = json.loads((folder / "one.json").read_text())["tasks"]["second"]["results"]
+    assert [row["response"]["output"] for row in results["results"]] == [
+        f"and say {word}" for word in ("hi", "ho", "x")
+    ]
+    assert results["prompts"][0]["metrics"]["namedScores"] == {"two": 2.0}
+    with trioeval.read_store("mine.db") as reader:
+        assert len(reader.activity(reader.run("one"))) == 1
+    run_in_session(trioeval.parse_suite(suite_of("hi", "ho", "x")), "three")
+    code, compared, _ = command("compare three two")
+    assert (code, compared.splitlines()[-1]) == (0, "4 rows: 2 same, 1 new, 1 gone")
+
+
+def test_a_suite_file_continues_on_both_sides(folder: Path, command: Command) -> None:
+    """A session begins, the command line finishes; and the other way round."""
+    (folder / "s.json").write_text(json.dumps(suite_of("hi", "ho", "h")))
+    begun = run_in_session("s.json", "mine", stop=True)
+    assert (begun.ended, begun.not_run) == ("stopped", 3)
+    code, _, stderr = command("resume mine --no-progress")
+    assert (code, ": 3 passed," in stderr.splitlines()[-1]) == (0, True)
+    code, _, stderr = command("run s.json --no-progress")
+    assert code == 0
+    with trioeval.read_store("mine.db") as reader:
+        other = reader.run("latest").id
+    (folder / "s.json").write_text(json.dumps(suite_of("hey", "hi", "h")))
+    again = run_in_session("s.json", other, resume=True)
+    assert (again.ended, again.passed, again.rows) == ("finished", 3, 3)
+    code, _, stderr = command(f"resume {other} --no-progress")
+    assert (code, "no row is left to run" in stderr) == (0, True)
+
+
+def test_a_suite_of_a_program_is_named_when_it_cannot_be_continued(
+    folder: Path, command: Command
+) -> None:
+    run_in_session(trioeval.parse_suite(suite_of("hi")), "mine", stop=True)
+    code, _, stderr = command("resume mine")
+    assert code == 2
+    assert "its suite is part of the program" in stderr
+    assert 'session.run(suite, id="mine", resume=True)' in stderr
