@@ -1,7 +1,9 @@
 """Sessions: runs of suites side by side on common lanes, in one store, under one budget."""
 
+import gc
 import itertools
 import json
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from trioeval.providers.base import Provider
 from trioeval.rates import Budget
 from trioeval.run import Row
 from trioeval.session.session import Session
+from trioeval.store.run import StoredRun
 
 KEEPING_UP = 512
 """The rows that a run holds for iterations, see `session.run`."""
@@ -460,6 +463,47 @@ def test_a_budget_holds_over_all_runs(
         assert {one.ended for one in summaries} == {"finished"}
 
 
+def test_a_budget_of_a_session_bounds_dimensions_that_a_suite_leaves_open() -> None:
+    """BUDGET: a suite with a budget in US dollars, in a session with one in tokens."""
+    dollars = suite_of(3, most=1.0, evaluateOptions={"budget": {"usd": 9}})
+
+    async def refused(session: Session) -> None:
+        with pytest.raises(SuiteError, match="budget in tokens is set, but the replies"):
+            await session.collect(dollars)
+        with pytest.raises(UsageError, match="pass the suite itself"):
+            await session.collect(trioeval.prepare(dollars, providers={"model": Model()}))
+
+    in_session(refused, budget=Budget(tokens=100))
+    model = Model()
+    bounded = trioeval.own_provider(model, max_tokens=40)
+
+    async def body(session: Session) -> None:
+        async with session.run(dollars) as run:
+            pass
+        assert run.summary is not None
+        assert (run.summary.ended, run.summary.not_graded) == ("budget", 2)
+        assert session.budget is not None
+        assert session.budget.spent.tokens <= 100
+
+    in_session(body, bounded, budget=Budget(tokens=100))
+
+
+def test_a_limit_that_cannot_change_on_a_lane_in_use_is_reported() -> None:
+    """The stricter limit holds where it can, and a warning says where it cannot."""
+    warnings: list[str] = []
+    gap: dict[str, Any] = {"providers": [{"id": "model", "lane": {"minGap": 0.5}}]}
+
+    async def body(session: Session) -> None:
+        await session.collect(suite_of(1))
+        await session.collect(suite_of(1, **gap))
+        await session.collect(suite_of(1, **gap))
+
+    in_session(body, on_warning=warnings.append)
+    assert [text.partition(",")[0] for text in warnings] == [
+        "lane model: its min_gap 0.5 does not hold"
+    ]
+
+
 def test_observers_are_notified_of_every_run() -> None:
     """An observer that raises is dropped; the others and the run go on."""
     seen: list[str] = []
@@ -521,6 +565,106 @@ def test_wrong_uses_are_refused_in_words(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="lanes must be a list of LaneSpec"):
         trio.run(lone)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"budget": 5.0},
+            r"budget must be a Budget, such as trioeval.Budget\(money=5.0\), got 5.0",
+        ),
+        (
+            {"observers": [trioeval.SessionObserver]},
+            "a list of SessionObserver objects, got <class",
+        ),
+        ({"observers": trioeval.SessionObserver()}, "a list of SessionObserver objects, got <trio"),
+        ({"providers": {"model": 5}}, "provider 'model' must be an async function, got 5"),
+        ({"providers": [Model()]}, r"providers must map ids to async functions, .* got \[Model"),
+    ],
+)
+def test_arguments_of_a_session_are_checked(wrong: dict[str, Any], message: str) -> None:
+    """Before anything runs."""
+
+    async def main() -> None:
+        async with open_session(**wrong):
+            pytest.fail("the session was opened")
+
+    with pytest.raises(UsageError, match=message):
+        trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("", r'"" is not a valid id of a run: it is empty'),
+        ("../x", r'contains "/"'),
+        ("a\0b", r"contains "),
+        ("..", "name of a folder"),
+        ("latest~2", "the latest run"),
+        ("x" * 201, "201 characters; use at most 200"),
+        (7, "must be text, got int"),
+    ],
+)
+def test_ids_that_commands_cannot_name_are_refused(wrong: Any, message: str) -> None:
+    """An id is also the name of a folder of agents."""
+
+    async def body(session: Session) -> None:
+        with pytest.raises(UsageError, match=message):
+            async with session.run(suite_of(1), id=wrong):
+                pytest.fail("the block began")
+        with pytest.raises(
+            UsageError, match="what load_suite, parse_suite or prepare returns; got"
+        ):
+            await session.collect({"providers": ["echo"]})  # type: ignore[arg-type]
+
+    in_session(body)
+
+
+def test_a_run_whose_start_fails_is_recorded_as_interrupted(tmp_path: Path) -> None:
+    """A workspace that contains its copies is known only after the run has begun."""
+    path = tmp_path / "runs.db"
+    suite = trioeval.parse_suite(
+        {
+            "providers": ["exec:true"],
+            "tasks": [
+                {
+                    "id": "fix",
+                    "type": "agent",
+                    "prompts": ["x"],
+                    "workspace": ".",
+                    "tests": [{"id": "one"}],
+                }
+            ],
+        },
+        directory=tmp_path,
+    )
+
+    async def main() -> None:
+        async with open_session(store=path) as session:
+            with pytest.raises(UsageError, match="contains"):
+                async with session.run(suite, id="mine"):
+                    pytest.fail("the block began")
+            with trioeval.read_store(path) as reader:
+                assert reader.run("mine").state == "interrupted"
+
+    trio.run(main)
+
+
+def test_runs_that_are_over_are_not_kept_in_memory() -> None:
+    runs: list[weakref.ref[StoredRun]] = []
+
+    class Watch(trioeval.SessionObserver):
+        def on_run_start(self, run: Run, /) -> None:
+            runs.append(weakref.ref(run._stored))
+
+    async def body(session: Session) -> None:
+        for _ in range(3):
+            await session.collect(suite_of(1))
+        gc.collect()
+        assert [run() is None for run in runs[:-1]] == [True, True]
+
+    in_session(body, observers=[Watch()])
 
 
 def test_a_run_is_refused_while_it_is_in_progress() -> None:

@@ -205,9 +205,10 @@ def prepare(
     Raises:
         SuiteError: Everything that is wrong with its files; if nothing is, everything that is wrong with its
             providers and code; `TooManyRowsError` if only its size is wrong.
-        UsageError: The suite has no task with one of these ids; or `trusted` or `allow_env` is given for a
-            loaded suite.
+        UsageError: The suite has no task with one of these ids; a provider is not a function; or `trusted` or
+            `allow_env` is given for a loaded suite.
     """
+    check_providers(providers)
     own = os.environ if environ is None else environ
     make = functools.partial(
         _prepare,
@@ -244,6 +245,23 @@ def prepare(
     return prepared(
         load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
     )
+
+
+def check_providers(providers: object) -> None:
+    """Raise unless something is a mapping of provider ids to functions, or None.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if providers is None:
+        return
+    if not isinstance(providers, Mapping):
+        raise UsageError(
+            f'providers must map ids to async functions, such as {{"model": ask}}, got {providers!r}'
+        )
+    for name, function in providers.items():
+        if not callable(function):
+            raise UsageError(f"provider {name!r} must be an async function, got {function!r}")
 
 
 def _check_all(prepared: PreparedSuite, most: int) -> None:

@@ -297,7 +297,7 @@ async def prepared_of(
         kinds: As for `prepare`, for a path; None is all built-in types.
         trusted: As for `prepare`, for a path.
         allow_env: As for `prepare`, for a path.
-        budget: The budget of a suite without its own.
+        budget: Bounds of calls besides those of the suite's own budget.
 
     Raises:
         SuiteError: As for `prepare`.
@@ -305,6 +305,7 @@ async def prepared_of(
     """
     from trioeval.suite.sources.code import LoadProcesses
 
+    _check_suite(suite)
     if kinds is not None and isinstance(suite, Suite | PreparedSuite):
         raise UsageError("kinds are set when a suite is loaded: pass them to `load_suite`")
     if isinstance(suite, PreparedSuite) and (allow_env or not trusted):
@@ -325,7 +326,7 @@ async def prepared_of(
             raise UsageError(
                 "trust is set when a suite is loaded: pass trusted or allow_env to `load_suite`"
             )
-        return prepare(_with_budget(loaded, budget), providers=providers)
+        return prepare(with_budget(loaded, budget), providers=providers)
 
     if isinstance(suite, Suite) and not suite.extensions:
         return make()
@@ -344,6 +345,14 @@ async def prepared_of(
             await trio.to_thread.run_sync(started.end, abandon_on_cancel=True)
 
 
+def _check_suite(suite: object) -> None:
+    if not isinstance(suite, Suite | PreparedSuite | str | os.PathLike):
+        raise UsageError(
+            "a suite is the path of a suite file, or what load_suite, parse_suite or prepare returns; "
+            f"got {type(suite).__name__}"
+        )
+
+
 def check_on_trio(name: str) -> None:
     """Raise unless the caller runs on Trio.
 
@@ -359,14 +368,23 @@ def check_on_trio(name: str) -> None:
         )
 
 
-def _with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
-    """Return a suite with a budget, if it has none."""
-    if budget is None or suite.evaluate_options.budget is not None:
+def with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
+    """Return a suite whose calls are bounded in each dimension of another budget as well.
+
+    Its own limits remain. The same suite is returned if it already has a limit in each dimension.
+    """
+    own = suite.evaluate_options.budget or BudgetSettings()
+    if budget is None:
         return suite
-    options = attrs.evolve(suite.evaluate_options, budget=budget)
-    tasks = tuple(
-        attrs.evolve(task, suite=_with_budget(task.suite, budget)) for task in suite.tasks
+    both = BudgetSettings(
+        requests=budget.requests if own.requests is None else own.requests,
+        tokens=budget.tokens if own.tokens is None else own.tokens,
+        usd=budget.usd if own.usd is None else own.usd,
     )
+    if both == own:
+        return suite
+    options = attrs.evolve(suite.evaluate_options, budget=both)
+    tasks = tuple(attrs.evolve(task, suite=with_budget(task.suite, budget)) for task in suite.tasks)
     return attrs.evolve(suite, evaluate_options=options, tasks=tasks)
 
 

@@ -333,12 +333,20 @@ class Run:
                 self._is_whole = True
             finally:
                 with trio.CancelScope(shield=True):  # the store has no other waits than its thread
-                    await self._collector.add_rest()
+                    await self._complete_rows()
+
+    async def _complete_rows(self) -> None:
+        """End the iterations over rows, after earlier rows that no other follows."""
+        if not self._emitted.is_complete:
+            try:
+                await self._collector.add_rest()
+            finally:
                 self._emitted.complete()
                 self._settled.complete()
 
     async def end(self, *, failed: bool) -> None:
         """Record the end of the run, and release it. A checkpoint; the caller bounds and shields it."""
+        await self._complete_rows()  # unless it has been performed
         ended = self._ended(failed=failed)
         seconds = trio.current_time() - self._began_at
         collector, stored = self._collector, self._stored

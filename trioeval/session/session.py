@@ -32,13 +32,14 @@ from trioeval.report.records import RowRecord
 from trioeval.report.results import utc
 from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite
-from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared
+from trioeval.run.prepare import check_providers
+from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared, with_budget
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver
 from trioeval.session.run import Run
 from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
-from trioeval.store.run_start import SETTINGS, new_run_id, reconcile_tasks, run_start
+from trioeval.store.run_start import SETTINGS, check_run_id, new_run_id, reconcile_tasks, run_start
 from trioeval.store.store import Store, open_store
 from trioeval.suite.model import BudgetSettings, LimitsSettings, Suite
 
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from trioeval.limits.model import LimitKey
 
 _log = logging.getLogger("trioeval")
+
+_FIXED = ("burst", "token_burst", "min_gap")
+"""Limits of a lane that cannot change while it is used."""
 
 _SAFE_WITHIN = 120.0
 """The timeout for writing everything at the end of a run, in seconds."""
@@ -98,6 +102,7 @@ class Session:
         self._runs: set[Run] = set()
         self._left = trio.lowlevel.ParkingLot()
         self._is_open = True
+        self._warned: set[str] = set()
         self._kinds = kinds
         self._trusted = trusted
         self._allow_env = allow_env
@@ -141,9 +146,9 @@ class Session:
             SuiteError: The suite is not valid; nothing was called.
             ProviderError: A provider cannot be opened; nothing was called.
             LimitError: The limit server of the suite is unreachable; nothing was called.
-            UsageError: The session is closed, the id belongs to a recorded run and `resume` is false, `retry`
-                is not valid, the run is in progress elsewhere, or the suite needs other limits on a lane of
-                the session.
+            UsageError: The session is closed, `suite` is neither a suite nor a path, the id is not valid or
+                belongs to a recorded run and `resume` is false, `retry` is not valid, the run is in progress
+                elsewhere, or the suite needs other limits on a lane of the session.
             StoreError: The run cannot be recorded.
 
         Example:
@@ -166,6 +171,8 @@ class Session:
             raise UsageError(
                 "retry runs rows of a recorded run again: pass id and resume=True as well"
             )
+        if id is not None:
+            check_run_id(id)
         again = None if retry is None else parse_retry(retry)
         self._check_open()
         prepared = await self._prepared(suite)
@@ -221,7 +228,6 @@ class Session:
         """Run a suite beside the block, and record its end in any case."""
         stored.stays_open = True  # until its totals are recorded
         observers = RunObservers.of(run, self._observers)
-        options = await self._options(prepared, run, stored, observers, stack)
         failure: Exception | None = None
         raised: Exception | KeyboardInterrupt | None = None
 
@@ -235,6 +241,11 @@ class Session:
 
         observers.started()
         try:
+            try:
+                options = await self._options(prepared, run, stored, observers, stack)
+            except Exception as error:
+                failure = error
+                raise
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(perform)
                 try:
@@ -297,7 +308,7 @@ class Session:
                 allow_env=self._allow_env,
                 budget=own,
             )
-        if self.budget is not None and suite.suite.evaluate_options.budget is None:
+        if with_budget(suite.suite, own) is not suite.suite:
             raise UsageError(
                 "a prepared suite without a budget cannot run in a session with one, because the bounds of "
                 "its calls were not checked: pass the suite itself"
@@ -344,14 +355,27 @@ class Session:
             lane.retune(rpm=merged.rpm)
         if merged.tpm != known.tpm:
             if known.tpm is None:
-                self._warn(
+                self._warn_once(
                     f"lane {spec.name}: its tpm {merged.tpm:g} does not hold, because a run without one made "
                     "the lane; pass its LaneSpec to open_session"
                 )
                 merged = attrs.evolve(merged, tpm=None)
             else:
                 lane.retune(tpm=merged.tpm)
+        for setting in _FIXED:
+            own = getattr(known, setting)
+            if getattr(merged, setting) != own:
+                self._warn_once(
+                    f"lane {spec.name}: its {setting} {getattr(spec, setting):g} does not hold, because a "
+                    f"run with {own:g} made the lane; pass its LaneSpec to open_session"
+                )
+                merged = attrs.evolve(merged, **{setting: own})
         self._own_specs[spec.name] = merged
+
+    def _warn_once(self, warning: str) -> None:
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._warn(warning)
 
     async def _limits_of(self, prepared: PreparedSuite) -> SharedLimits | None:
         """Return the shared limits of a suite, which stay open until the session ends; None without any."""
@@ -474,7 +498,8 @@ async def open_session(
 
     Raises:
         StoreError: The database cannot be used.
-        UsageError: `lanes` is a single `LaneSpec`.
+        UsageError: `lanes` is a single `LaneSpec`, `budget` is not a `Budget`, a provider is not a function,
+            or an observer is not a `SessionObserver`.
         PlanError: Two lanes have the same name, or `max_total_concurrency` is out of range.
 
     Example:
@@ -490,6 +515,12 @@ async def open_session(
     if isinstance(lanes, LaneSpec):
         raise UsageError(
             f"lanes must be a list of LaneSpec, got one: pass lanes=[{lanes.name!r} …]"
+        )
+    watching = _checked_observers(observers)
+    check_providers(providers)
+    if budget is not None and not isinstance(budget, Budget):
+        raise UsageError(
+            f"budget must be a Budget, such as trioeval.Budget(money=5.0), got {budget!r}"
         )
     if not isinstance(lanes, Lanes):
         # Random jitter, so that programs that share a provider do not retry at the same time.
@@ -521,7 +552,7 @@ async def open_session(
             providers=providers or {},
             lanes=lanes,
             budget=budget,
-            observers=tuple(observers),
+            observers=watching,
             services=services,
             kinds=kinds,
             trusted=trusted,
@@ -535,6 +566,18 @@ async def open_session(
             with trio.CancelScope(shield=True):  # they are cancelled, and each end is bounded
                 await session.wait_closed()
             services.cancel_scope.cancel("the session has ended")
+
+
+def _checked_observers(observers: object) -> tuple[SessionObserver, ...]:
+    """Return observers as they were given; raise for anything else, whose events would be lost."""
+    message = "observers must be a list of SessionObserver objects, got"
+    if not isinstance(observers, Iterable):
+        raise UsageError(f"{message} {observers!r}")
+    several = tuple(observers)
+    for one in several:
+        if not isinstance(one, SessionObserver):
+            raise UsageError(f"{message} {one!r} in it")
+    return several
 
 
 def _as_settings(budget: Budget | None) -> BudgetSettings | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -49,7 +50,7 @@ _OUTCOMES = "SELECT key, outcome, status FROM result WHERE key BETWEEN ? AND ? O
 
 
 @contextlib.contextmanager
-def read_store(path: Path) -> Iterator[StoreReader]:
+def read_store(path: str | os.PathLike[str]) -> Iterator[StoreReader]:
     """Read an existing store, also while it is being written or after it was not closed.
 
     Raises:
@@ -57,14 +58,15 @@ def read_store(path: Path) -> Iterator[StoreReader]:
 
     Example:
         ```python
-        with read_store(Path(".trioeval/results.db")) as reader:
+        with read_store(".trioeval/results.db") as reader:
             run = reader.run("latest")
             for record in reader.records(run):
                 print(record["success"], record["vars"])
         ```
     """
-    with open_connection(path) as connection:
-        yield StoreReader(path, connection)
+    database = Path(path)
+    with open_connection(database) as connection:
+        yield StoreReader(database, connection)
 
 
 @attrs.frozen(eq=False)

@@ -520,6 +520,11 @@ class StoredRun(RunJournal):
             self._lock.release()
             self._lock = None
 
+    @property
+    def is_released(self) -> bool:
+        """True if others may run it."""
+        return self._lock is None
+
     def _step(self, write: Callable[[sqlite3.Connection], None]) -> None:
         self._writer.put(StepWrite(write))
 

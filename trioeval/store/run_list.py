@@ -22,7 +22,8 @@ from trioeval.store.schema import INDEX_BITS, RUNS
 
 T = TypeVar("T")
 
-_LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
+LATEST = re.compile(r"latest(?:~(\d{1,9}))?")
+"""The names of the latest run and of those before it."""
 _SHOWN = 5  # ids in a message
 _PLAIN = ("id", "suite", "description", "utc_created", "utc_finished", "executions", "duration_ms")
 _FACTS = ("run", "state", "versions", "flags", "files", "derived", "totals", *_PLAIN)
@@ -89,7 +90,7 @@ class RunReader:
         of = f" of {suite}" if suite is not None else ""
         if not runs:
             raise UsageError(f"{self.path} contains no runs{of}")
-        named = _LATEST.fullmatch(name)
+        named = LATEST.fullmatch(name)
         if named is not None:
             place = int(named[1] or 0)
             if place >= len(runs):

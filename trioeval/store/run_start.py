@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trioeval._version import __version__
 from trioeval.columns import is_columns
+from trioeval.errors import UsageError
 from trioeval.evaluation.reconcile import Reconciled, reconcile
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
@@ -20,10 +21,14 @@ from trioeval.report.redact import keys_of
 from trioeval.report.stored import RunStart, StoredRunFacts
 from trioeval.run import PreparedSuite, PreparedTask
 from trioeval.run.same_rows import task_digest
+from trioeval.store.run_list import LATEST
+from trioeval.text import quote
 
 if TYPE_CHECKING:
     from trioeval.evaluation.suite_files import CodeFiles
     from trioeval.store.reader import StoreReader
+
+_LONGEST_ID = 200
 
 PROGRAM = "program"
 """The key of the flags that name the program of a suite without a file."""
@@ -35,6 +40,41 @@ SETTINGS = "settings"
 def new_run_id(now: datetime) -> str:
     """Return a new id for a run that starts now, different from all others."""
     return f"eval-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise unless a text can be the id of a run, which commands name, and which names a folder of agents.
+
+    Raises:
+        UsageError: It cannot.
+
+    Example:
+        >>> check_run_id("nightly 2026-03-01, model-a")
+        >>> check_run_id("nightly/model-a")
+        Traceback (most recent call last):
+        ...
+        trioeval.errors.UsageError: "nightly/model-a" is not a valid id of a run: it contains "/"
+    """
+    fault = _fault_of_id(run_id)
+    if fault is not None:
+        raise UsageError(f"{quote(str(run_id))} is not a valid id of a run: {fault}")
+
+
+def _fault_of_id(run_id: object) -> str | None:
+    if not isinstance(run_id, str):
+        return f"it must be text, got {type(run_id).__name__}"
+    if not run_id.strip():
+        return "it is empty; None makes a new id"
+    if len(run_id) > _LONGEST_ID:
+        return f"it has {len(run_id)} characters; use at most {_LONGEST_ID}"
+    wrong = next((one for one in run_id if one in "/\\" or not one.isprintable()), None)
+    if wrong is not None:
+        return f"it contains {quote(wrong)}"
+    if run_id in {".", ".."}:
+        return "it is the name of a folder"
+    if LATEST.fullmatch(run_id):
+        return "commands read it as the latest run"
+    return None
 
 
 def run_start(

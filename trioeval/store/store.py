@@ -134,6 +134,7 @@ class Store:
     is_closed: bool = attrs.field(init=False, default=False)
     """True if nothing can be read or written any more."""
     _runs: list[StoredRun] = attrs.field(init=False, factory=list)
+    """The runs that were not released when the latest of them began."""
 
     @property
     def error(self) -> StoreError | None:
@@ -168,7 +169,7 @@ class Store:
         run = StoredRun(
             self._writer, place, self._connection, lock, start=start, going=ResumedRun()
         )
-        self._runs.append(run)
+        self._hold(run)
         self._writer.put(StepWrite(write))
         return run
 
@@ -220,13 +221,18 @@ class Store:
             identities=Identities(start.sources),
         )
         run = StoredRun(self._writer, place, self._connection, lock, start=start, going=going)
-        self._runs.append(run)
+        self._hold(run)
         return run
 
     def release(self) -> None:
         """Release all runs for others."""
         for run in self._runs:
             run.release()
+
+    def _hold(self, run: StoredRun) -> None:
+        # A store of a service has any number of runs; those that are over are not kept in memory.
+        self._runs = [one for one in self._runs if not one.is_released]
+        self._runs.append(run)
 
     def _take_up(
         self,
