@@ -672,7 +672,7 @@ def test_a_run_is_refused_while_it_is_in_progress() -> None:
 
     async def body(session: Session) -> None:
         async with session.run(suite_of(2), id="a") as run:
-            with pytest.raises(UsageError, match="a"):
+            with pytest.raises(UsageError, match="run a is in progress in this session"):
                 async with session.run(suite_of(2), id="a", resume=True):
                     pytest.fail("the block began")
         assert run.summary is not None

@@ -410,6 +410,8 @@ class Session:
     ) -> tuple[RunStart, StoredRun]:
         now = datetime.now(UTC)
         run_id = run_id or new_run_id(now)
+        if any(run.id == run_id for run in self._runs):
+            raise UsageError(f"run {run_id} is in progress in this session: wait until it is over")
         read = functools.partial(run_start, prepared, run=run_id, utc_created=utc(now))
         start = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         if not self._store.has(run_id):
