@@ -742,6 +742,32 @@ def echo_suite() -> trioeval.Suite:
     )
 
 
+def test_results_never_overwrite_what_the_run_has_read(tmp_path: Path) -> None:
+    """The names of a suite and of its results are often alike."""
+    (tmp_path / "animals.json").write_text(
+        '{"providers": ["echo"], "prompts": ["{{a}}"], "tests": "file://animals.csv"}'
+    )
+    (tmp_path / "animals.csv").write_text("a\ncow\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "animals.csv")
+
+    async def body(session: Session) -> None:
+        async with session.run(tmp_path / "animals.json") as run:
+            pass
+        for name, of in (
+            ("animals.json", "animals.json"),
+            ("animals.csv", "animals.csv"),
+            ("link.csv", "animals.csv"),
+            ("runs.db", "the store"),
+        ):
+            with pytest.raises(UsageError, match=f"is the same file as .*{of}"):
+                await run.write(tmp_path / name)
+        await run.write(tmp_path / "out.csv")
+        await run.write(tmp_path / "out.csv")
+
+    in_session(body, store=tmp_path / "runs.db")
+    assert (tmp_path / "animals.csv").read_text() == "a\ncow\n"
+
+
 def test_tables_have_the_columns_of_parquet(tmp_path: Path) -> None:
     """The same values, whether they are read back from a Parquet file or taken from the run."""
     arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")

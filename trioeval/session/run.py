@@ -174,6 +174,7 @@ class Run:
         """True if it continues a run that an earlier execution began."""
         self.summary: RunSummary | None = None
         """The totals, and how the run ended; None until it has ended, at the end of its block."""
+        self._suite = prepared.suite
         self._store = store
         self._stored = stored
         self._start = start
@@ -238,7 +239,7 @@ class Run:
             *paths: The files, such as `out.json`, `out.html`, `out.parquet` or `out.jsonl`.
 
         Raises:
-            UsageError: The run is not over, or a path cannot be used.
+            UsageError: The run is not over, or a path cannot be used, such as that of a file of the suite.
             OutputError: A file cannot be written; the others are written.
         """
         await trio.to_thread.run_sync(partial(self._write, [Path(path) for path in paths]))
@@ -410,6 +411,7 @@ class Run:
             self._emitted.add(self._task_numbers[record.task], record.index, record)
 
     def _write(self, paths: Sequence[Path]) -> None:
+        self._check_not_read(paths)
         check_outputs(paths)
         results, errors = self._results(), []
         for path in paths:
@@ -422,6 +424,17 @@ class Run:
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else OutputError("\n".join(map(str, errors)))
+
+    def _check_not_read(self, paths: Sequence[Path]) -> None:
+        """Raise if a result file would overwrite a file of the suite, or the store."""
+        from trioeval.evaluation.suite_files import named_files
+
+        database = self._store.path
+        for path in filter(Path.is_file, paths):
+            for file in (database, *map(Path, self._start.files), *named_files(self._suite)):
+                if file.exists() and path.samefile(file):
+                    of = "the store" if file == database else f"the suite's {file}"
+                    raise UsageError(f"{path} is the same file as {of}: name another file")
 
     def _results(self) -> Sequence[Results]:
         if self.summary is None:
