@@ -221,6 +221,56 @@ def test_a_resumed_run_has_the_rows_of_its_suite_as_it_is_now(tmp_path: Path) ->
         assert reader.run("mine").outcomes == {"done": 3}
 
 
+def two_tasks(*words: str) -> trioeval.Suite:
+    """A suite whose second task has a row for each row of the first."""
+    return trioeval.parse_suite(
+        {
+            "providers": ["model"],
+            "tasks": [
+                {
+                    "id": "first",
+                    "type": "prompt_eval",
+                    "prompts": ["say {{word}}"],
+                    "tests": [{"vars": {"word": word}} for word in words],
+                },
+                {
+                    "id": "second",
+                    "type": "prompt_eval",
+                    "prompts": ["again {{output}}"],
+                    "tests": {"fromTask": "first"},
+                    "dependsOn": ["first"],
+                },
+            ],
+        }
+    )
+
+
+def test_a_task_whose_rows_are_known_late_has_no_rows_of_its_past(tmp_path: Path) -> None:
+    """ONCE: its source has shrunk, and one row of it has changed."""
+    model = Model()
+
+    async def body(session: Session) -> None:
+        async with session.run(two_tasks("a", "b", "c", "d"), id="mine"):
+            pass
+        model.calls.clear()
+        async with session.run(two_tasks("a", "x"), id="mine", resume=True) as run:
+            outputs = {(row.task, row.index, row.output) async for row in run.rows()}
+            assert outputs == {
+                ("first", 0, "SAY A"),
+                ("first", 1, "SAY X"),
+                ("second", 0, "AGAIN SAY A"),
+                ("second", 1, "AGAIN SAY X"),
+            }
+            assert (run.progress.done, run.progress.total) == (4, 4)
+        assert model.calls == ["say x", "again SAY X"]
+        assert run.summary is not None
+        assert (len(run.to_records()), run.summary.rows) == (4, 4)
+
+    in_session(body, model, store=tmp_path / "runs.db")
+    with trioeval.read_store(tmp_path / "runs.db") as reader:
+        assert reader.run("mine").outcomes == {"done": 4}
+
+
 def test_changed_assertions_grade_recorded_replies_again() -> None:
     """No reply is requested again."""
     model = Model()

@@ -60,12 +60,9 @@ class CollectedRows:
     """All rows before this index were added."""
     kept_left: int = attrs.field(init=False)
     """Rows of earlier executions that were not added yet."""
-    is_known: bool = attrs.field(init=False)
-    """True if its tests were known at the start, so that all of its earlier rows are kept."""
 
     def __attrs_post_init__(self) -> None:
         self.kept_left = len(self.kept)
-        self.is_known = self.task.prepare_with_rows is None
 
     def kept_before(self, index: int) -> Iterator[RowRecord]:
         """Yield the earlier rows before an index that were not added yet; they count as added."""
@@ -206,7 +203,11 @@ class Collector:
 
     def settled(self, task: PreparedTask) -> None:
         """Set the tests of a task, which are known from now on."""
-        self._by_task[task.id].task = task
+        part = self._by_task[task.id]
+        part.task = task
+        self.run.set_steps(task.id, task.prepared.steps)
+        part.kept = self.run.reused_rows(task.id)
+        part.kept_left = len(part.kept)
 
     def dataset(self, result: DatasetResult) -> None:
         """Store the result of the dataset of a task, without secrets."""
@@ -267,8 +268,8 @@ class Collector:
             await self._take_kept(part, _ALL_ROWS if rows is None else rows)
 
     async def _take_next(self, part: CollectedRows) -> None:
-        """Add the earlier rows that directly follow, as nothing that may change precedes them."""
-        if part.is_known and part.kept_left:
+        """Add the earlier rows that directly follow, if its tests are known: others may run again."""
+        if part.kept_left and part.task.prepare_with_rows is None:
             end = part.taken
             while end in part.kept:
                 end += 1

@@ -289,7 +289,7 @@ class Session:
             record_observers=[observers],
             cache=self._cache if prepared.suite.evaluate_options.cache else None,
             settled=run.on_tests,
-            datasets=DatasetOptions(on_result=run.on_dataset),
+            datasets=DatasetOptions(on_result=run.on_dataset, reconcile=stored.resumed),
             agents=agents,
         )
 

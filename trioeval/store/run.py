@@ -39,7 +39,14 @@ from trioeval.store.records import (
     stored_json,
 )
 from trioeval.store.run_start import keys_of_task, run_start
-from trioeval.store.runs import Mark, finish_run, mark_rows, read_activity, store_suite
+from trioeval.store.runs import (
+    Mark,
+    delete_rows_from,
+    finish_run,
+    mark_rows,
+    read_activity,
+    store_suite,
+)
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import Writer
 from trioeval.store.writes import (
@@ -61,6 +68,7 @@ if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
     from trioeval.store.agent_processes import StoredAgents
     from trioeval.store.dataset import StoredDataset
+    from trioeval.suite.expand import Expansion
 
 _TEST = InsertTable("test", ("part", "position", "body"))
 _ACTIVITY = InsertTable("activity", ("run", "execution", "body"))
@@ -213,6 +221,15 @@ class StoredRun(RunJournal):
                     rows and part.id not in self._reconciled
                 ):  # the suite may have changed since then
                     self._kept[part.id] = same_rows(rows, part.prepared.steps)
+
+    def set_steps(self, task: str | None, steps: Expansion) -> None:
+        """Set the rows of a task that are known only now: other recorded ones leave the run."""
+        part = self._parts.get(task)
+        if part is None:
+            return  # nothing of it was recorded before
+        if rows := self._kept.get(task):
+            self._kept[task] = same_rows(rows, steps)
+        self._step(lambda connection: delete_rows_from(connection, part, len(steps)))
 
     async def end(self, *, finished: bool, duration: float) -> None:
         """Record how the run ended, and release it for others once that is durable. A checkpoint.

@@ -197,6 +197,13 @@ def _delete_part(connection: sqlite3.Connection, part: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE part = ?", (part,))  # noqa: S608
 
 
+def delete_rows_from(connection: sqlite3.Connection, part: int, first: int) -> None:
+    """Delete the rows of a part from an index on. In a transaction."""
+    start, end = key_range(part)
+    for table in _KEYED:
+        connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", (start + first, end))  # noqa: S608
+
+
 class Mark(enum.IntEnum):
     """The meanings of the column `again` of a row."""
 
