@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import trioeval
 from trioeval import LaneSpec, Reply, Request, RowRecord, Run, UsageError, open_session
-from trioeval.errors import ProviderError, StoreError, SuiteError
+from trioeval.errors import DatasetError, ProviderError, StoreError, SuiteError
 from trioeval.kernel import CallStarted, Event, Lanes, Waiting, WaitReason
 from trioeval.providers.base import Provider
 from trioeval.rates import Budget
@@ -332,6 +332,44 @@ def test_an_exception_of_the_block_cancels_the_run_and_is_not_wrapped() -> None:
         assert again.summary.not_graded == 9
 
     in_session(body)
+
+
+@pytest.mark.parametrize("own", [ValueError, KeyboardInterrupt])
+def test_a_failed_run_hides_no_exception_of_its_block(
+    own: type[BaseException], tmp_path: Path
+) -> None:
+    """The folder of a dataset cannot be created, which fails the run while the block waits for it."""
+    (tmp_path / "blocked").touch()
+    column = {"name": "a", "type": "sampler", "sampler": "uuid"}
+    suite = trioeval.parse_suite(
+        {
+            "tasks": [
+                {
+                    "id": "data",
+                    "type": "columns",
+                    "rows": 1,
+                    "columns": [column],
+                    "outputDir": "blocked",
+                }
+            ]
+        },
+        directory=tmp_path,
+    )
+
+    async def fail(session: Session) -> None:
+        async with session.run(suite) as run:
+            try:
+                await run.wait()
+                await trio.sleep_forever()
+            finally:
+                raise own("mine")
+
+    with pytest.raises((DatasetError, KeyboardInterrupt)) as raised:
+        in_session(fail)
+    if own is ValueError:
+        assert "ValueError('mine')" in raised.value.__notes__[0]
+    else:
+        assert raised.type is own
 
 
 def test_a_run_that_cannot_begin_raises_its_own_error(tmp_path: Path) -> None:

@@ -257,8 +257,14 @@ class Session:
             with trio.move_on_after(_SAFE_WITHIN, shield=True):
                 await run.end(failed=failure is not None)
             observers.ended()
-        if failure is not None or raised is not None:
-            raise failure or raised  # type: ignore[misc] # one of them is there
+        if isinstance(raised, KeyboardInterrupt):
+            raise raised
+        if failure is not None:
+            if raised is not None:
+                failure.add_note(f"the block of the run raised {raised!r} as well")
+            raise failure
+        if raised is not None:
+            raise raised
         if stored.error is not None:
             raise stored.error
 
