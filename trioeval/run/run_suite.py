@@ -347,10 +347,8 @@ async def prepared_of(
 
 def _check_suite(suite: object) -> None:
     if not isinstance(suite, Suite | PreparedSuite | str | os.PathLike):
-        raise UsageError(
-            "a suite is the path of a suite file, or what load_suite, parse_suite or prepare returns; "
-            f"got {type(suite).__name__}"
-        )
+        right = "the path of a suite file, or what load_suite, parse_suite or prepare returns"
+        raise UsageError(f"a suite is {right}; got {type(suite).__name__}")
 
 
 def check_on_trio(name: str) -> None:
@@ -369,10 +367,7 @@ def check_on_trio(name: str) -> None:
 
 
 def with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
-    """Return a suite whose calls are bounded in each dimension of another budget as well.
-
-    Its own limits remain. The same suite is returned if it already has a limit in each dimension.
-    """
+    """Return a suite with the limits of a budget for which its own budget has none; itself if it has all."""
     own = suite.evaluate_options.budget or BudgetSettings()
     if budget is None:
         return suite
