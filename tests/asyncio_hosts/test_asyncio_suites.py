@@ -490,6 +490,48 @@ def test_lanes_of_another_trio_run_are_refused() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"budget": 5}, "budget must be a Budget"),
+        ({"observers": [AsyncioObserver]}, "a list of AsyncioObserver objects, got <class"),
+        ({"observers": [trioeval.SessionObserver()]}, "a list of AsyncioObserver objects"),
+        ({"providers": {"mine": 5}}, "provider 'mine' must be an async function, got 5"),
+        ({"lanes": LaneSpec("mine")}, r"pass lanes=\[LaneSpec\('mine', …\)\]"),
+    ],
+)
+def test_arguments_of_a_session_are_checked(wrong: dict[str, Any], message: str) -> None:
+    async def main() -> None:
+        async with trioeval.asyncio.open_session(**wrong):
+            pytest.fail("the session was opened")
+
+    with pytest.raises(UsageError, match=message):
+        asyncio.run(main())
+
+
+def test_errors_of_a_run_can_be_retried() -> None:
+    calls: list[str] = []
+
+    async def fail_once(request: Request) -> str:  # noqa: ASYNC124
+        calls.append(request.prompt)
+        if len(calls) == 1:
+            raise ValueError("no")
+        return request.prompt
+
+    async def main() -> None:
+        async with trioeval.asyncio.open_session(providers={"mine": fail_once}) as session:
+            for retry, errors in ((None, 1), ("errors", 0)):
+                async with session.run(
+                    suite_of(2), id="a", resume=retry is not None, retry=retry
+                ) as run:
+                    pass
+                assert run.summary is not None
+                assert run.summary.errors == errors
+
+    asyncio.run(main())
+    assert len(calls) == 3
+
+
 def test_progress_needs_a_notebook() -> None:
     """`progress=True` is refused in a program without cells."""
     with pytest.raises(UsageError, match="needs a notebook"):

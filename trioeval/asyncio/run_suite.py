@@ -19,6 +19,7 @@ from trioeval.kernel import Observer
 from trioeval.providers import Provider, Reply, Request
 from trioeval.providers.local.custom import OwnProvider
 from trioeval.run import PreparedSuite, Row, RunOptions, SuiteSummary, run_with_options
+from trioeval.run.prepare import check_providers
 from trioeval.run.run_suite import in_task_order, log, prepared_of
 from trioeval.suite.model import Suite
 
@@ -177,7 +178,12 @@ async def collect(
 def providers_on_asyncio(
     runner: TrioRunner, providers: Mapping[str, Provider] | None
 ) -> Mapping[str, Provider] | None:
-    """Return asyncio functions as providers for Trio."""
+    """Return asyncio functions as providers for Trio.
+
+    Raises:
+        UsageError: Something else was given.
+    """
+    check_providers(providers)
     if providers is None:
         return None
     return {name: _provider(runner, function) for name, function in providers.items()}

@@ -29,7 +29,7 @@ from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import PreparedSuite, Row
-from trioeval.session.observers import SessionObserver
+from trioeval.session.observers import SessionObserver, checked_observers
 from trioeval.session.run import Run, RunSummary
 from trioeval.session.session import Session
 from trioeval.session.session import open_session as open_session_on_trio
@@ -296,7 +296,8 @@ async def open_session(
         The session.
 
     Raises:
-        UsageError: It is not called on asyncio, or `lanes` are `Lanes`, which belong to one `trio.run`.
+        UsageError: It is not called on asyncio, `lanes` are `Lanes`, which belong to one `trio.run`, or
+            another argument is of a wrong type.
         StoreError: The database cannot be used.
         PlanError: Two lanes have the same name, or `max_total_concurrency` is out of range.
     """
@@ -304,6 +305,7 @@ async def open_session(
     given: object = lanes
     if isinstance(given, Lanes):
         raise UsageError("Lanes belong to one trio.run: pass a list of LaneSpec")
+    watching = checked_observers(observers, AsyncioObserver)
     loop = asyncio.get_running_loop()
     async with TrioRunner() as runner:
         make = partial(
@@ -314,7 +316,7 @@ async def open_session(
             lanes=lanes,
             max_total_concurrency=max_total_concurrency,
             budget=budget,
-            observers=[_posting(observer, loop, lambda: opened) for observer in observers],
+            observers=[_posting(observer, loop, lambda: opened) for observer in watching],
             kinds=kinds,
             trusted=trusted,
             allow_env=allow_env,

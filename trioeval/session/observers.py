@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import attrs
 
+from trioeval.errors import UsageError
 from trioeval.evaluation.journal import CallRecord, RecordObserver
 from trioeval.kernel import Event
 from trioeval.kernel.events import guarded
 from trioeval.run import Row
 from trioeval.session.run import Run
+
+T = TypeVar("T")
 
 
 class SessionObserver:
@@ -97,3 +101,19 @@ class RunObservers(RecordObserver):
         """Notify them of the end of the run."""
         for notify in self.on_end:
             notify(self.run)
+
+
+def checked_observers(observers: object, kind: type[T]) -> tuple[T, ...]:
+    """Return observers of this type as they were given; for anything else, events would be lost.
+
+    Raises:
+        UsageError: They are something else.
+    """
+    message = f"observers must be a list of {kind.__name__} objects, got"
+    if not isinstance(observers, Iterable):
+        raise UsageError(f"{message} {observers!r}")
+    several = tuple(observers)
+    for one in several:
+        if not isinstance(one, kind):
+            raise UsageError(f"{message} {one!r} in it")
+    return several

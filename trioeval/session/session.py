@@ -35,7 +35,7 @@ from trioeval.run import PreparedSuite
 from trioeval.run.prepare import check_providers
 from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared, with_budget
 from trioeval.run.shared_limits import open_suite_limits, permits_of
-from trioeval.session.observers import RunObservers, SessionObserver
+from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
 from trioeval.session.run import Run
 from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
@@ -522,9 +522,9 @@ async def open_session(
     check_on_trio("open_session")
     if isinstance(lanes, LaneSpec):
         raise UsageError(
-            f"lanes must be a list of LaneSpec, got one: pass lanes=[{lanes.name!r} …]"
+            f"lanes must be a list of LaneSpec, got one: pass lanes=[LaneSpec({lanes.name!r}, …)]"
         )
-    watching = _checked_observers(observers)
+    watching = checked_observers(observers, SessionObserver)
     check_providers(providers)
     if budget is not None and not isinstance(budget, Budget):
         raise UsageError(
@@ -574,18 +574,6 @@ async def open_session(
             with trio.CancelScope(shield=True):  # they are cancelled, and each end is bounded
                 await session.wait_closed()
             services.cancel_scope.cancel("the session has ended")
-
-
-def _checked_observers(observers: object) -> tuple[SessionObserver, ...]:
-    """Return observers as they were given; raise for anything else, whose events would be lost."""
-    message = "observers must be a list of SessionObserver objects, got"
-    if not isinstance(observers, Iterable):
-        raise UsageError(f"{message} {observers!r}")
-    several = tuple(observers)
-    for one in several:
-        if not isinstance(one, SessionObserver):
-            raise UsageError(f"{message} {one!r} in it")
-    return several
 
 
 def _as_settings(budget: Budget | None) -> BudgetSettings | None:
