@@ -54,20 +54,6 @@ def test_embedding_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len((tmp_path / "nightly.jsonl").read_text().splitlines()) == 9
 
 
-def test_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both suites keep finished rows in order, and report the others as not run."""
-    run_virtual(main_of("side_by_side.py"))
-    assert capsys.readouterr().out.splitlines() == [
-        "0 not_graded RIVER 1",
-        "1 not_graded RIVER 2",
-        "2 not_run interrupted: the run was cancelled",
-        "0 not_graded HILL 1",
-        "1 not_graded HILL 2",
-        "2 not_run interrupted: the run was cancelled",
-        "3 not_run not run: the run was cancelled",
-    ]
-
-
 def test_build_dataset(capsys: pytest.CaptureFixture[str]) -> None:
     """Events are reported in any order; the dataset is the same in every run."""
     trio.run(main_of("build_dataset.py"))
