@@ -35,6 +35,7 @@ from trioeval.providers.config import (
     show,
 )
 from trioeval.providers.metering import GUESSED_REPLY, Metering
+from trioeval.usage import Usage
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -45,6 +46,9 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
 }
 """Kind of a failure for which the function only reports the fault."""
 
+
+_PARTS = ("reasoning", "finish_reason", "refusal", "cost", "log_probs")
+_NO_USAGE = attrs.fields(Reply).usage.default
 
 _TOKENS = "a whole number of tokens of at least 1"
 _MAX_TOKENS = Key("maxTokens", _TOKENS, is_count)
@@ -227,6 +231,7 @@ class CustomProvider:
                 retries=error.retries,
                 tokens=error.tokens,
                 money=error.money,
+                hint=error.hint,
             ) from error
         except Exception as error:
             raise ProviderError(
@@ -234,9 +239,14 @@ class CustomProvider:
             ) from error
         match answer:
             case Reply():
-                fault = _fault_in(answer)
-                if fault is None:
+                faults = _faults_in(answer)
+                if not faults:
                     return answer
+                fault = next(iter(faults.values()))
+                usage = None if "usage" in faults else answer.usage
+                money = None if "cost" in faults else answer.cost
+                message = f"provider {self.name} returned a Reply {fault}"
+                raise ProviderError("unexpected", message, usage=usage, money=money)
             case str():
                 return Reply(output=answer)
             case _NotAsync(returned):
@@ -248,18 +258,28 @@ class CustomProvider:
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
 
 
-def _fault_in(reply: Reply) -> str | None:
-    """Return the first part of a reply that has the wrong type."""
+def _faults_in(reply: Reply) -> dict[str, str]:
+    """Return what is wrong with the parts of a reply, by their names."""
+    from trioeval.providers.local.recordings import CHECKS  # most suites have no own providers
+
     # Typed, but a user's function may put anything into a reply.
-    texts: dict[str, object] = {"text": reply.own_text, "reasoning": reply.reasoning}
+    parts: dict[str, object] = {name: getattr(reply, name) for name in _PARTS}
+    parts["text"] = reply.own_text
+    usage: object = reply.usage
+    if usage is not _NO_USAGE:
+        parts["usage"] = attrs.asdict(usage) if isinstance(usage, Usage) else usage
+    faults: dict[str, str] = {}
+    for name, part in parts.items():
+        right, check = CHECKS[name]
+        if part is not None and not check(part):
+            faults[name] = f"whose {name} is {_type_text(part)}; it must be {right}"
+    if not isinstance(usage, Usage):
+        faults["usage"] = f"whose usage is {_type_text(usage)}; it must be a Usage"
     calls: Iterable[object] = reply.tool_calls
-    for name, part in texts.items():
-        if part is not None and not isinstance(part, str):
-            return f"returned a Reply whose {name} is {_type_text(part)}; it must be text"
     for call in calls:
         if not isinstance(call, ToolCall):
-            return f"returned a Reply with a tool call of {_type_text(call)}; it must be a ToolCall"
-    return None
+            faults["tool_calls"] = f"with a tool call of {_type_text(call)}; it must be a ToolCall"
+    return faults
 
 
 @attrs.frozen(eq=False, repr=False)
