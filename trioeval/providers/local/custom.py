@@ -8,6 +8,9 @@ Law: BUDGET.
 
 import functools
 import inspect
+import math
+import operator
+import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -239,8 +242,7 @@ class CustomProvider:
             ) from error
         match answer:
             case Reply():
-                faults = _faults_in(answer)
-                if not faults:
+                if _is_sound(answer) or not (faults := _faults_in(answer)):
                     return answer
                 fault = next(iter(faults.values()))
                 usage = None if "usage" in faults else answer.usage
@@ -258,9 +260,33 @@ class CustomProvider:
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
 
 
+_TEXTS = frozenset({str, type(None)})
+_counts = operator.attrgetter(*(field.name for field in attrs.fields(Usage)))
+
+
+def _is_sound(reply: Reply) -> bool:
+    """Return whether the parts of a reply surely have the right types: quick, as every reply is checked."""
+    cost, usage = reply.cost, reply.usage
+    return (
+        type(reply.own_text) in _TEXTS
+        and type(reply.finish_reason) in _TEXTS
+        and type(reply.reasoning) in _TEXTS
+        and type(reply.refusal) in _TEXTS
+        and not reply.tool_calls
+        and reply.log_probs is None
+        and (cost is None or (type(cost) is float and 0 <= cost < math.inf))
+        and type(usage) is Usage
+        and (usage is _NO_USAGE or all(map(_is_count, _counts(usage))))
+    )
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (type(value) is int and 0 <= value <= sys.maxsize)
+
+
 def _faults_in(reply: Reply) -> dict[str, str]:
     """Return what is wrong with the parts of a reply, by their names."""
-    from trioeval.providers.local.recordings import CHECKS  # most suites have no own providers
+    from trioeval.providers.local.recordings import CHECKS  # most replies do not need them
 
     # Typed, but a user's function may put anything into a reply.
     parts: dict[str, object] = {name: getattr(reply, name) for name in _PARTS}
