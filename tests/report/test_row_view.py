@@ -43,6 +43,15 @@ def record_of(**changes: Any) -> dict[str, Any]:
     return {**records_of(rows_of()[1])[0], **changes}
 
 
+def test_an_empty_reply_is_shown_with_the_reason_of_its_end() -> None:
+    """Otherwise nothing would explain why there is no text."""
+    record = record_of()
+    record["response"] = {**record["response"], "output": "", "finishReason": "length"}
+    lines = [line.rstrip() for line in seen(record).splitlines()]
+    at = lines.index("reply (cut off at its token limit, ended by length)")
+    assert lines[at + 1] == "  (empty)"
+
+
 def test_a_row_shows_prompt_output_and_assertions() -> None:
     """The parts are in this order, with every assertion."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]

@@ -21,6 +21,9 @@ from trioeval.text_safety import escape_control_characters
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
 
+EMPTY_REPLY = "(empty)"
+"""Shown in place of a reply without any text."""
+
 CUT_OFF = "length"
 """The finish reason of a reply that was cut off at its token limit."""
 
