@@ -92,9 +92,6 @@ def _sections(
     yield from _block("prompt", record.prompt)
     if record.response is not None:
         yield from _reply(record, record.response)
-    if not record.status.has_verdict:
-        yield from _block("error", record.error)
-        yield from _block("response of the provider", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
     for call in calls:
