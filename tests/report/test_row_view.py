@@ -52,6 +52,17 @@ def test_an_empty_reply_is_shown_with_the_reason_of_its_end() -> None:
     assert lines[at + 1] == "  (empty)"
 
 
+def test_tool_calls_are_listed_in_one_form() -> None:
+    """Outputs have them in the forms of their services, or not at all."""
+    record = record_of()
+    calls = [{"id": "c", "name": "add", "arguments": {"a": 2}}, {"name": "f", "arguments": "{"}, 3]
+    record["response"] = {**record["response"], "toolCalls": calls}
+    lines = [line.rstrip() for line in seen(record).splitlines()]
+    at = lines.index("tool calls")
+    assert lines[at + 1 : at + 3] == ['  add {"a":2}', "  f {"]
+    assert "tool calls" not in seen(record_of())
+
+
 def test_a_row_shows_prompt_output_and_assertions() -> None:
     """The parts are in this order, with every assertion."""
     lines = [line.rstrip() for line in seen(record_of()).splitlines()]

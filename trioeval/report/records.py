@@ -242,6 +242,13 @@ class RowRecord:
         return reason
 
     @property
+    def tool_calls(self) -> str:
+        """The tools that the model called, one on each line; empty without any."""
+        calls = None if self.response is None else self.response.get("toolCalls")
+        named = [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+        return "\n".join(f"{one.get('name')} {output_text(one.get('arguments'))}" for one in named)
+
+    @property
     def is_cut_off(self) -> bool:
         """True if the reply was cut off at its token limit."""
         return self.finish_reason == CUT_OFF

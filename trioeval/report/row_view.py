@@ -72,6 +72,7 @@ def _reply(record: RowRecord, response: Mapping[str, Any]) -> Iterator[Renderabl
     facts = escape_control_characters(", ".join(record.reply_facts), _NAME * 2)
     shown = _shown(record.output) or EMPTY_REPLY
     yield from _block(f"reply ({facts})" if facts else "reply", shown)
+    yield from _block("tool calls", record.tool_calls)
     if "reasoning" in response:
         yield from _block("reasoning", _shown(response["reasoning"]))
     if "raw" in response:

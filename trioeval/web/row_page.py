@@ -70,6 +70,7 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
         facts = ", ".join(record.reply_facts)
         output = EMPTY_REPLY if record.output == "" else record.output
         yield from _text(f"Reply ({facts})" if facts else "Reply", output)
+        yield from _text("Tool calls", record.tool_calls)
         yield from _text("Reasoning", record.response.get("reasoning"), folded=True)
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
     if not record.status.has_verdict:
