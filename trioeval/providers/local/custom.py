@@ -261,27 +261,31 @@ class CustomProvider:
 
 
 _TEXTS = frozenset({str, type(None)})
+_COUNTS = frozenset({int, type(None)})
 _counts = operator.attrgetter(*(field.name for field in attrs.fields(Usage)))
 
 
 def _is_sound(reply: Reply) -> bool:
     """Return whether the parts of a reply surely have the right types: quick, as every reply is checked."""
     cost, usage = reply.cost, reply.usage
-    return (
-        type(reply.own_text) in _TEXTS
-        and type(reply.finish_reason) in _TEXTS
-        and type(reply.reasoning) in _TEXTS
-        and type(reply.refusal) in _TEXTS
-        and not reply.tool_calls
-        and reply.log_probs is None
-        and (cost is None or (type(cost) is float and 0 <= cost < math.inf))
-        and type(usage) is Usage
-        and (usage is _NO_USAGE or all(map(_is_count, _counts(usage))))
-    )
-
-
-def _is_count(value: object) -> bool:
-    return value is None or (type(value) is int and 0 <= value <= sys.maxsize)
+    if (
+        type(reply.own_text) not in _TEXTS
+        or type(reply.finish_reason) not in _TEXTS
+        or type(reply.reasoning) not in _TEXTS
+        or type(reply.refusal) not in _TEXTS
+        or reply.tool_calls
+        or reply.log_probs is not None
+        or not (cost is None or (type(cost) is float and 0 <= cost < math.inf))
+        or type(usage) is not Usage
+    ):
+        return False
+    if usage is _NO_USAGE:
+        return True
+    counts = _counts(usage)
+    if not _COUNTS.issuperset(map(type, counts)):
+        return False
+    known = [*filter(None, counts)]
+    return not known or (min(known) > 0 and max(known) <= sys.maxsize)
 
 
 def _faults_in(reply: Reply) -> dict[str, str]:
