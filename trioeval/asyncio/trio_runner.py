@@ -40,14 +40,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
-_CLOSED_LOOP_CHECK = 0.5
-"""Seconds between checks whether the event loop is closed: a loop reports that to nothing."""
+_LOOP_CHECK = 0.5
+"""Seconds between checks of the event loop.
+
+A closed loop is reported to nothing. And the loop is woken up, because an interruption of Jupyter may arrive
+in its wait for events: the handler then schedules the cancellation of the cell without ending that wait.
+"""
 
 _EXIT_GRACE = 10.0
 """Maximum seconds that the exit of the interpreter waits for a thread."""
 
 _BATCH = 256
 """Maximum values of an iteration that cross at once."""
+
+
+def _wake_up() -> None:
+    """Do nothing, in the event loop."""
 
 
 def check_on_asyncio(name: str) -> None:
@@ -205,9 +213,9 @@ class TrioRunner:
             post_to(self._loop, _set, self._started)
             try:
                 while not (self._is_ending or self._stopping.is_set()):
-                    with trio.move_on_after(_CLOSED_LOOP_CHECK):
+                    with trio.move_on_after(_LOOP_CHECK):
                         await self._stopping.wait()
-                    if self._loop.is_closed():
+                    if not post_to(self._loop, _wake_up):
                         self._stop()
             finally:
                 self._stopping.set()  # before the nursery closes: no call starts any more
