@@ -320,7 +320,7 @@ def test_a_call_above_its_bound_is_counted_and_reported_once() -> None:
 def test_a_budget_is_exceeded_only_by_calls_before_the_first_above_its_bound(
     width: int, cents: int, seconds: list[int]
 ) -> None:
-    """Whatever starts later fits into the budget at its real cost, beside all others in flight."""
+    """Later calls fit into the budget at their real cost, beside all others in flight."""
     calls = early = 0
     is_known = False
 

@@ -44,7 +44,7 @@ def record_of(**changes: Any) -> dict[str, Any]:
 
 
 def test_an_empty_reply_is_shown_with_the_reason_of_its_end() -> None:
-    """Otherwise nothing would explain why there is no text."""
+    """The reason explains the missing text."""
     record = record_of()
     record["response"] = {**record["response"], "output": "", "finishReason": "length"}
     lines = [line.rstrip() for line in seen(record).splitlines()]
