@@ -4,9 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trioeval
@@ -307,6 +308,51 @@ def test_a_call_above_its_bound_is_counted_and_reported_once() -> None:
         "the difference; set maxCost in its config, or max_cost of own_provider, to the maximum cost of "
         "one call"
     )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    width=st.integers(1, 12),
+    cents=st.integers(2, 150),
+    seconds=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+)
+@example(width=10, cents=108, seconds=[2, 3, 4, 5, 6, 7, 1])
+def test_a_budget_is_exceeded_only_by_calls_before_the_first_above_its_bound(
+    width: int, cents: int, seconds: list[int]
+) -> None:
+    """Later calls fit into the budget at their real cost, beside all others in flight."""
+    calls = early = 0
+    is_known = False
+
+    async def mine(_request: Request) -> Reply:
+        nonlocal calls, early, is_known
+        calls, is_early = calls + 1, not is_known
+        early += is_early
+        assert (calls - early) * cents + early <= 300  # a cent is reserved for each early one
+        await trio.sleep(seconds[calls % len(seconds)])
+        early -= is_early
+        is_known = True
+        return Reply(output="x", cost=cents / 100)
+
+    suite = own_suite(maxCost=0.01)
+    suite["evaluateOptions"] |= {"maxConcurrency": width, "repeat": 100, "budget": {"usd": 3}}
+    rows = rows_of(suite, warn=lambda _: None, mine=mine)
+    assert {row.error for row in rows if row.outcome == "failed"} == set()
+
+
+def test_an_excess_is_reserved_for_later_calls_of_the_same_provider() -> None:
+    """It is added to the bounds of each prompt, in tokens and in money; a smaller one changes nothing."""
+    known = Metering(longest_reply=10, is_bounded=True, price=Price(input=1e6, output=1e6))
+    meter = CallMeter([known, known], ["a", "b"], bounds_only=True)
+    first = meter.estimate(0, "12345")
+    assert (first.tokens, first.money) == (15, 15.0)
+    for tokens, money in ((15, 15.0), (25, 18.0), (20, None), (None, None)):
+        meter.learn_excess(0, first, tokens, money)
+    later = meter.estimate(0, "1234567")
+    assert (later.tokens, later.money) == (27, 20.0)
+    meter.learn_excess(0, later, 27, 20.0)
+    assert meter.estimate(0, "12345") == attrs.evolve(first, tokens=25, money=18.0)
+    assert meter.estimate(1, "12345") == first
 
 
 def test_calls_on_all_lanes_have_a_common_limit() -> None:

@@ -128,3 +128,16 @@ def test_an_error_of_a_program_may_have_a_usage(
         usage,
         money,
     )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"error": "no model"}, {"output": "x", "cached": 3}, {"toolCalls": []}, {"reasoning": 3}],
+)
+def test_a_useless_result_of_a_program_keeps_its_cost_and_its_end(wrong: dict[str, Any]) -> None:
+    """It was paid for, whatever is wrong with it."""
+    billed = {"tokenUsage": {"total": 3}, "cost": 0.5, "finishReason": "length"}
+    with pytest.raises(ProviderError) as caught:
+        read_result({**billed, **wrong}, "call_api", name="x.py")
+    error = caught.value
+    assert (error.usage, error.money, error.finish_reason) == (Usage(total=3), 0.5, "length")

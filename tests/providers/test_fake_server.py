@@ -5,8 +5,9 @@ import pytest
 import trio
 from fake_runs import FakeRun, exchange, get, post, read_reply, with_fake
 
-from trioeval.providers import HttpReply
-from trioeval.providers.fake import FakeAddress, FakeSettings
+from trioeval.providers import HttpReply, Reply, Request, ToolCall
+from trioeval.providers.fake import FakeAddress, FakeSettings, RecordedReplies
+from trioeval.providers.local.record import to_recording
 
 pytestmark = pytest.mark.network
 
@@ -59,6 +60,34 @@ def test_a_bad_request_gets_an_error_in_json(request_bytes: bytes, status: int, 
         assert (reply.status, message(reply)) == (status, text)
 
     with_fake(FakeSettings(), body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        Reply(
+            text="Let me see.",
+            tool_calls=(ToolCall("add", {"a": 2}, "c1"), ToolCall("stop", '{"a": ', "c2")),
+            finish_reason="tool_calls",
+        ),
+        Reply(tool_calls=(ToolCall("add", {}, "c1"),), reasoning="Hm.", finish_reason="tool_calls"),
+        Reply(output="Thinking: Hm.\n\n4", text="4", reasoning="Hm.", finish_reason="length"),
+        Reply(refusal="No.", finish_reason="stop"),
+    ],
+)
+def test_parts_of_a_recorded_reply_are_served(recorded: Reply, *, stream: bool) -> None:
+    """The client of a replaying server gets the parts that another service sent."""
+    request = Request(prompt="Hi")
+    recordings = (to_recording("mine", request, recorded, 0.0),)
+
+    async def body(run: FakeRun) -> None:
+        streams = {"metrics": ["ttft"]} if stream else {}
+        reply = await run.provider(apiKey="k", **streams)(request)
+        for name in ("text", "tool_calls", "reasoning", "refusal", "finish_reason"):
+            assert getattr(reply, name) == getattr(recorded, name)
+
+    with_fake(FakeSettings(replies=RecordedReplies(recordings)), body)
 
 
 def test_head_gets_no_body() -> None:

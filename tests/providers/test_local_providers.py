@@ -1,12 +1,15 @@
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import trio
 
-from trioeval.errors import CallError, Fault, ProviderError
+from trioeval.errors import CallError, Fault, ProviderError, UsageError
 from trioeval.providers import Reply, Request, Usage
 from trioeval.providers.local.custom import CustomProvider
 from trioeval.providers.local.echo import EchoProvider
+from trioeval.rates import Allowance, RateHint
 
 ASK = Request(prompt="Hi")
 
@@ -115,10 +118,13 @@ def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, 
     """Fault, wait and retries are the function's; only the kind is added."""
 
     async def fails(_request: Request) -> str:
-        raise CallError(fault, "not now", retry_after=2.0, retries=1)
+        raise CallError(
+            fault, "not now", retry_after=2.0, retries=1, hint=RateHint(requests=Allowance(0, 3.0))
+        )
 
     error = failure(fails)
     assert (error.fault, error.retry_after, error.retries) == (fault, 2.0, 1)
+    assert error.hint == RateHint(requests=Allowance(0, 3.0))
     assert str(error) == f"{kind}: provider mine: not now"
 
 
@@ -138,6 +144,38 @@ def test_a_failed_call_of_a_function_keeps_its_fault_for_the_lane(fault: Fault, 
 def test_any_other_exception_is_unexpected(function: Any, reason: str) -> None:
     """The error describes the function's fault on one line."""
     assert str(failure(function)).startswith(f"unexpected: provider {reason}")
+
+
+@pytest.mark.parametrize(
+    ("parts", "fault"),
+    [
+        ({"usage": {"total": 3}}, 'whose usage is dict: {"total": 3}; it must be a Usage'),
+        ({"usage": Usage(total=-1)}, "whose usage is dict: "),
+        ({"cost": "0.5"}, 'whose cost is str: "0.5"; it must be a number of at least 0'),
+        ({"cost": math.nan}, "whose cost is float: NaN; it must be a number of at least 0"),
+        ({"finish_reason": 3}, "whose finish_reason is int: 3; it must be text"),
+        ({"refusal": True}, "whose refusal is bool: true; it must be text"),
+        ({"log_probs": ["x"]}, 'whose log_probs is list: ["x"]; it must be a list of numbers'),
+    ],
+)
+def test_a_wrong_part_of_a_reply_is_shown(parts: Mapping[str, Any], fault: str) -> None:
+    """Its cost and its usage count nevertheless, as far as they are right."""
+
+    async def odd(_request: Request) -> Reply:
+        return Reply(**{"text": "x", "usage": Usage(total=7), "cost": 0.25, **parts})
+
+    error = failure(odd)
+    assert str(error).startswith(f"unexpected: provider mine returned a Reply {fault}")
+    assert error.usage == (Usage() if "usage" in parts else Usage(total=7))
+    assert error.money == (None if "cost" in parts else 0.25)
+
+
+def test_tool_calls_of_a_reply_are_objects_of_their_class() -> None:
+    """Their output could not be made from anything else."""
+    calls: Any = ({"name": "f"},)
+    with pytest.raises(UsageError) as caught:
+        Reply(tool_calls=calls)
+    assert str(caught.value) == "each of Reply.tool_calls must be a ToolCall, got {'name': 'f'}"
 
 
 def test_the_cause_is_kept() -> None:

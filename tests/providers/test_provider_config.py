@@ -33,6 +33,10 @@ def test_null_is_kept() -> None:
             Problem(".config.maxTokns", '"maxTokns" is not a key', 'did you mean "maxTokens"?'),
         ),
         (
+            {"maxCots": 3},
+            Problem(".config.maxCots", '"maxCots" is not a key', 'did you mean "maxCost"?'),
+        ),
+        (
             {"x y": 3},
             Problem('.config["x y"]', '"x y" is not a key', "known are apiKey, maxTokens, stop"),
         ),

@@ -135,6 +135,7 @@ ODD: Any = {
     "tool_calls": [{"name": "add"}],
     "reasoning": ["Hm"],
     "refusal": True,
+    "guardrails": {"flagged": True, "reason": 7},
     "log_probs": object(),
     "metadata": None,
 }
@@ -180,6 +181,22 @@ def test_an_error_is_recorded_with_what_its_kind_does_not_imply(tmp_path: Path) 
         },
         {"kind": "server", "message": "down"},
     ]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ProviderError("server", "down", finish_reason=7),  # type: ignore[arg-type]
+        ProviderError("server", "down", usage=Usage(prompt=1.5)),  # type: ignore[arg-type]
+    ],
+)
+def test_invalid_facts_about_a_failure_are_left_out(tmp_path: Path, failure: ProviderError) -> None:
+    """The file can still be read."""
+    (line,) = recorded(tmp_path, failure)
+    assert line["error"] == {"kind": "server", "message": "down"}
+    assert not line.keys() & {"usage", "finish_reason"}
+    with pytest.raises(ProviderError, match="down"):
+        replay(tmp_path)
 
 
 def test_a_closed_recorder_stores_the_error_instead_of_raising(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
-from trioeval.providers import Reply, Request, ToolCall, Usage
+from trioeval.providers import Guardrails, Reply, Request, ToolCall, Usage
 from trioeval.providers.local.record import to_line, to_recording
 from trioeval.providers.local.recordings import (
     PLACES,
@@ -334,6 +334,8 @@ REPLIES = st.builds(
     tool_calls=st.lists(CALLS, max_size=2).map(tuple),
     reasoning=st.none() | st.text(max_size=3),
     refusal=st.none() | st.text(max_size=3),
+    guardrails=st.none()
+    | st.builds(Guardrails, flagged=st.booleans(), reason=st.none() | st.text(max_size=3)),
     log_probs=st.none() | st.lists(st.floats(-9, 0) | st.just(-math.inf), max_size=3).map(tuple),
     first_token=st.none() | st.integers(0, 1000).map(lambda ms: ms / 1000),
     metadata=st.just({}) | st.just({"model": "m-1"}),

@@ -17,6 +17,7 @@ from made_runs import made_activity, made_results
 from page_data import PageData
 
 import trioeval
+from trioeval.providers import ToolCall
 from trioeval.report.html_report import compare_chunks, html_chunks, inert_html, plain
 from trioeval.report.html_report.page import Packs
 from trioeval.report.results import Results
@@ -117,6 +118,17 @@ def test_an_opened_row_shows_all_details() -> None:
     assert second["output"] is None
     assert page.block(2, "error") == "server: down"
     assert page.block(2, "response of the provider") == "it is\ufffd <down>"
+
+
+def test_an_opened_row_lists_tool_calls() -> None:
+    """They are listed in one form, whatever the output has."""
+
+    async def calling(_request: trioeval.Request) -> trioeval.Reply:
+        calls = (ToolCall("add", {"a": 2}), ToolCall("f", "{"))
+        return trioeval.Reply(text="Let me see.", tool_calls=calls)
+
+    page = page_of(results_of(ONE, calling))
+    assert page.block(0, "tool calls") == 'add {"a":2}\nf {'
 
 
 def test_values_that_are_not_text_are_compared_as_json() -> None:

@@ -5,6 +5,12 @@ that these hold whatever providers reply. Otherwise a reservation only affects t
 lane learns which share of the bounds its calls really use. Where neither a rate of tokens nor a limit of a
 question is declared, a prompt is not counted with the model's vocabulary: reading that takes longer than many
 calls, and the learned share makes up for the difference.
+
+A bound may be too low: an own provider may cost more than its `maxCost`, and a service may count more tokens
+than it was asked for. Calls after the first such reply reserve the excess as well, so that only those that
+were already in flight can exceed a budget.
+
+Law: BUDGET.
 """
 
 import json
@@ -82,6 +88,8 @@ class CallMeter:
     _shares: defaultdict[str, _Shares] = attrs.field(
         init=False, factory=lambda: defaultdict(_Shares)
     )
+    _excess: dict[int, tuple[int, float]] = attrs.field(init=False, factory=dict)
+    """Tokens and US dollars of the largest excesses over the bounds, by provider."""
 
     def estimate(
         self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
@@ -102,10 +110,30 @@ class CallMeter:
             prompt_bound += count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)
         if is_bound:
-            return CallEstimate(prompt_bound + reply_bound, money, prompt_bound, reply_bound)
+            tokens, more = self._excess.get(provider, (0, 0.0)) if self._excess else (0, 0.0)
+            tokens += prompt_bound + reply_bound
+            return CallEstimate(tokens, money + more, prompt_bound, reply_bound)
         shares = self._shares[lane]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
         return CallEstimate(tokens, money, prompt_bound, reply_bound)
+
+    def learn_excess(
+        self, provider: int, estimate: CallEstimate, tokens: int | None, money: float | None
+    ) -> None:
+        """Learn from the amounts of a call, failed or not, whether the bounds of its provider are too low.
+
+        Args:
+            provider: The index of the provider.
+            estimate: The estimate of the call.
+            tokens: All tokens that it used; None if unknown.
+            money: Its cost in US dollars; None if unknown.
+        """
+        prompt, reply = estimate.prompt_bound, estimate.reply_bound
+        more = (tokens or 0) - prompt - reply
+        dearer = (money or 0.0) - most_money(self.metering[provider], prompt, reply)
+        if more > 0 or dearer > 0:
+            most, dearest = self._excess.get(provider, (0, 0.0))
+            self._excess[provider] = max(most, more), max(dearest, dearer)
 
     @_longest.default
     def _find_longest(self) -> Sequence[int]:

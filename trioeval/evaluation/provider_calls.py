@@ -391,7 +391,10 @@ class ReplySource:
     def _check_bounds(
         self, place: int, estimate: CallEstimate, tokens: int | None, money: float | None
     ) -> None:
-        """Warn once for a provider whose call used more than its reservation of a budget."""
+        """Learn from a call that used more than its reservation, and warn once for its provider."""
+        if not self.meter.bounds_only and self.lanes[place] not in self.meter.bounded_lanes:
+            return
+        self.meter.learn_excess(place, estimate, tokens, money)
         is_own = isinstance(self.providers[place].spec.settings, CustomSettings)
         if self.meter.bounds_money and money is not None and money > estimate.money:
             excess = f"cost {money:.6g} US dollars, but only {estimate.money:.6g}"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from trioeval.errors import UsageError
 from trioeval.rates.throttle import RateHint
 from trioeval.usage import Usage
 
@@ -173,6 +174,9 @@ class Reply:
     def _implied_output(self) -> Any:
         if not self.tool_calls:
             return self.refusal if self._text is None else self._text
+        for call in self.tool_calls:
+            if not isinstance(call, ToolCall):
+                raise UsageError(f"each of Reply.tool_calls must be a ToolCall, got {call!r}")
         calls = [call.to_chat() for call in self.tool_calls]
         if not self._text:
             return calls

@@ -97,11 +97,12 @@ def show(value: object, limit: int = 60) -> str:
 
 
 def _nearest_keys(name: str, known: Mapping[str, Key]) -> str | None:
+    every = {**LIMITS, **known}
+    close = nearest(name, every)
+    if close:
+        return did_you_mean(every[one].name for one in close)
     if not known:
         return "this provider takes no config"
-    close = nearest(name, known)
-    if close:
-        return did_you_mean(known[one].name for one in close)
     names = sorted(key.name for key in known.values())
     return f"known are {', '.join(names)}" if len(names) <= _SUGGESTIONS else None
 
@@ -167,6 +168,15 @@ def is_amount(value: Any) -> bool:
 def is_positive(value: Any) -> bool:
     """Return whether a value is a finite number above 0."""
     return is_number(value) and value > 0
+
+
+LIMITS: Mapping[str, Key] = {
+    "max_retries": Key(
+        "maxRetries", "a whole number of at least 0", lambda value: is_integer(value) and value >= 0
+    ),
+    "max_cost": Key("maxCost", "a number of US dollars of at least 0", is_amount),
+}
+"""Config keys of every provider, which no provider reads itself."""
 
 
 def is_visible(text: str) -> bool:

@@ -14,16 +14,14 @@ from trioeval.errors import Problem, SuiteError, TemplateError
 from trioeval.paths import Fence
 from trioeval.providers.base import ModelIdentity, Provider
 from trioeval.providers.config import (
+    LIMITS,
     THIS_PROVIDER,
     EntryContext,
-    Key,
     ProviderSettings,
     Reader,
     TemplateRenderer,
     config_path,
     did_you_mean,
-    is_integer,
-    is_number,
     nearest,
     show,
     to_snake,
@@ -311,19 +309,6 @@ def find_reader(prefix: str) -> Reader | None:
     return reader
 
 
-_LIMITS = {
-    "max_retries": Key(
-        "maxRetries", "a whole number of at least 0", lambda value: is_integer(value) and value >= 0
-    ),
-    "max_cost": Key(
-        "maxCost",
-        "a number of US dollars of at least 0",
-        lambda value: is_number(value) and value >= 0,
-    ),
-}
-"""Config keys of every provider, which no provider reads itself."""
-
-
 _COMMAND = "exec:"
 
 
@@ -516,12 +501,12 @@ def _split(
     problems: list[Problem] = []
     for key, value in config.items():
         name = to_snake(str(key))
-        if name not in _LIMITS:
+        if name not in LIMITS:
             own[key] = value
-        elif _LIMITS[name].check(value):
+        elif LIMITS[name].check(value):
             limits[name] = value
         else:
-            fault = f"must be {_LIMITS[name].right}, got {show(value)}"
+            fault = f"must be {LIMITS[name].right}, got {show(value)}"
             problems.append(Problem(config_path(key), fault))
     return own, limits, problems
 

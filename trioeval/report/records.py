@@ -21,6 +21,9 @@ from trioeval.text_safety import escape_control_characters
 STRIPPED_PROMPT = "[prompt stripped]"
 STRIPPED_OUTPUT = "[output stripped]"
 
+EMPTY_REPLY = "(empty)"
+"""Shown in place of a reply without any text."""
+
 CUT_OFF = "length"
 """The finish reason of a reply that was cut off at its token limit."""
 
@@ -237,6 +240,13 @@ class RowRecord:
         found = self.own if self.response is None else self.response
         reason: str | None = found.get("finishReason")
         return reason
+
+    @property
+    def tool_calls(self) -> str:
+        """The tools that the model called, one on each line; empty without any."""
+        calls = None if self.response is None else self.response.get("toolCalls")
+        named = [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+        return "\n".join(f"{one.get('name')} {output_text(one.get('arguments'))}" for one in named)
 
     @property
     def is_cut_off(self) -> bool:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trioeval.report.counts import money
 from trioeval.report.formats.json import indented
-from trioeval.report.records import RowRecord, agent_lines, event_text
+from trioeval.report.records import EMPTY_REPLY, RowRecord, agent_lines, event_text
 from trioeval.report.stored import StoredCall
 from trioeval.report.tables import STATUS_STYLES
 from trioeval.run import Status
@@ -70,7 +70,9 @@ def calls_view(calls: Sequence[StoredCall]) -> RenderableType:
 
 def _reply(record: RowRecord, response: Mapping[str, Any]) -> Iterator[RenderableType]:
     facts = escape_control_characters(", ".join(record.reply_facts), _NAME * 2)
-    yield from _block(f"reply ({facts})" if facts else "reply", _shown(record.output))
+    shown = _shown(record.output) or EMPTY_REPLY
+    yield from _block(f"reply ({facts})" if facts else "reply", shown)
+    yield from _block("tool calls", record.tool_calls)
     if "reasoning" in response:
         yield from _block("reasoning", _shown(response["reasoning"]))
     if "raw" in response:
@@ -91,9 +93,6 @@ def _sections(
     yield from _block("prompt", record.prompt)
     if record.response is not None:
         yield from _reply(record, record.response)
-    if not record.status.has_verdict:
-        yield from _block("error", record.error)
-        yield from _block("response of the provider", record.own.get("bodyExcerpt"))
     yield from _question(record)
     yield from _agent(record, near)
     for call in calls:

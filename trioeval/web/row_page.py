@@ -7,7 +7,7 @@ import attrs
 
 from trioeval.grading import output_text
 from trioeval.report.formats.json import indented
-from trioeval.report.records import RowRecord, agent_lines
+from trioeval.report.records import EMPTY_REPLY, RowRecord, agent_lines
 from trioeval.report.stored import StoredCall
 from trioeval.run import Status
 from trioeval.text import score_text
@@ -68,7 +68,9 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
     yield from _text("Prompt", record.prompt)
     if record.response is not None:
         facts = ", ".join(record.reply_facts)
-        yield from _text(f"Reply ({facts})" if facts else "Reply", record.output)
+        output = EMPTY_REPLY if record.output == "" else record.output
+        yield from _text(f"Reply ({facts})" if facts else "Reply", output)
+        yield from _text("Tool calls", record.tool_calls)
         yield from _text("Reasoning", record.response.get("reasoning"), folded=True)
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)
     if not record.status.has_verdict:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 import attrs
 
 from trioeval.errors import ProviderErrorKind
+from trioeval.providers.base import ToolCall
 from trioeval.providers.fake.limits import ExceededLimit, Headers, Limits, retry_headers
 from trioeval.providers.fake.settings import (
     EchoReplies,
@@ -141,6 +142,9 @@ class Completion:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     finish_reason: str = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    refusal: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -214,7 +218,9 @@ def completion_body(ask: ChatRequest, draft: Completion, *, number: int, now: fl
         number: Number of the request, for the id.
         now: Seconds, for `created`.
     """
-    message = {"role": "assistant", "content": draft.text, "refusal": None}
+    has_text = draft.text or not (draft.tool_calls or draft.refusal)
+    content = draft.text if has_text else None
+    message = {"role": "assistant", "content": content, "refusal": None, **_parts(draft)}
     choice = {
         "index": 0,
         "message": message,
@@ -241,7 +247,13 @@ def completion_events(
         draft.text[start : start + CHARACTERS_PER_TOKEN]
         for start in range(0, len(draft.text), CHARACTERS_PER_TOKEN)
     ]
-    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    parts = _parts(draft)
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"reasoning_content": parts.pop("reasoning_content")}] if draft.reasoning else []
+    deltas += [{"content": text} for text in texts]
+    calls = enumerate(parts.pop("tool_calls", ()))
+    deltas += [parts] if parts else []
+    deltas += [{"tool_calls": [{"index": place, **one}]} for place, one in calls]
     chunks: list[dict[str, Any]] = [
         {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         for delta in deltas
@@ -251,6 +263,37 @@ def completion_events(
     if ask.with_usage:
         chunks.append({**head, "choices": [], "usage": _usage(draft)})
     return (*(b"data: " + to_json(chunk) + b"\n\n" for chunk in chunks), b"data: [DONE]\n\n")
+
+
+def _parts(draft: Completion) -> dict[str, Any]:
+    """Return the members of a message beside its text; each tool call needs an id there."""
+    found: dict[str, Any] = {}
+    if draft.reasoning:
+        found["reasoning_content"] = draft.reasoning
+    if draft.refusal is not None:
+        found["refusal"] = draft.refusal
+    if draft.tool_calls:
+        calls = enumerate(draft.tool_calls, 1)
+        found["tool_calls"] = [{"id": f"call_{place}", **one.to_chat()} for place, one in calls]
+    return found
+
+
+def _recorded_completion(ask: ChatRequest, take: Recording) -> Completion:
+    """Return the completion of a recording; its parts are sent in their places of chat completions."""
+    reply = take.reply()
+    has_parts = bool(reply.tool_calls or reply.reasoning or reply.is_refusal)
+    found = draft(ask, reply.text if has_parts else take.output, take.usage, take.finish_reason)
+    if not has_parts:
+        return found
+    reason = take.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
+    return attrs.evolve(
+        found,
+        text="" if reply.refusal == found.text else found.text,
+        finish_reason=reason,
+        tool_calls=reply.tool_calls,
+        reasoning=reply.reasoning,
+        refusal=reply.refusal,
+    )
 
 
 def error_body(message: str, kind: str, code: str | None = None) -> bytes:
@@ -363,8 +406,7 @@ def _planned(ask: ChatRequest, take: Recording | None) -> PlannedReply:
         )
     latency = None if take.latency_ms is None else take.latency_ms / 1000
     if take.error is None:
-        content = draft(ask, take.output, take.usage, take.finish_reason)
-        return PlannedReply(content=content, latency=latency)
+        return PlannedReply(content=_recorded_completion(ask, take), latency=latency)
     return PlannedReply(
         status=STATUS_BY_KIND.get(take.error.kind, 500),
         content=_recorded_error(take.error),

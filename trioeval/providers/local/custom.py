@@ -8,6 +8,9 @@ Law: BUDGET.
 
 import functools
 import inspect
+import math
+import operator
+import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,6 +38,7 @@ from trioeval.providers.config import (
     show,
 )
 from trioeval.providers.metering import GUESSED_REPLY, Metering
+from trioeval.usage import Usage
 
 KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
     Fault.RATE_LIMITED: "rate_limited",
@@ -45,6 +49,9 @@ KIND_BY_FAULT: Mapping[Fault, ProviderErrorKind] = {
 }
 """Kind of a failure for which the function only reports the fault."""
 
+
+_PARTS = ("reasoning", "finish_reason", "refusal", "cost", "log_probs")
+_NO_USAGE = attrs.fields(Reply).usage.default
 
 _TOKENS = "a whole number of tokens of at least 1"
 _MAX_TOKENS = Key("maxTokens", _TOKENS, is_count)
@@ -227,6 +234,7 @@ class CustomProvider:
                 retries=error.retries,
                 tokens=error.tokens,
                 money=error.money,
+                hint=error.hint,
             ) from error
         except Exception as error:
             raise ProviderError(
@@ -234,9 +242,13 @@ class CustomProvider:
             ) from error
         match answer:
             case Reply():
-                fault = _fault_in(answer)
-                if fault is None:
+                if _is_sound(answer) or not (faults := _faults_in(answer)):
                     return answer
+                fault = next(iter(faults.values()))
+                usage = None if "usage" in faults else answer.usage
+                money = None if "cost" in faults else answer.cost
+                message = f"provider {self.name} returned a Reply {fault}"
+                raise ProviderError("unexpected", message, usage=usage, money=money)
             case str():
                 return Reply(output=answer)
             case _NotAsync(returned):
@@ -248,18 +260,56 @@ class CustomProvider:
         raise ProviderError("unexpected", f"provider {self.name} {fault}")
 
 
-def _fault_in(reply: Reply) -> str | None:
-    """Return the first part of a reply that has the wrong type."""
+_TEXTS = frozenset({str, type(None)})
+_COUNTS = frozenset({int, type(None)})
+_counts = operator.attrgetter(*(field.name for field in attrs.fields(Usage)))
+
+
+def _is_sound(reply: Reply) -> bool:
+    """Return whether the parts of a reply surely have the right types: quick, as every reply is checked."""
+    cost, usage = reply.cost, reply.usage
+    if (
+        type(reply.own_text) not in _TEXTS
+        or type(reply.finish_reason) not in _TEXTS
+        or type(reply.reasoning) not in _TEXTS
+        or type(reply.refusal) not in _TEXTS
+        or reply.tool_calls
+        or reply.log_probs is not None
+        or not (cost is None or (type(cost) is float and 0 <= cost < math.inf))
+        or type(usage) is not Usage
+    ):
+        return False
+    if usage is _NO_USAGE:
+        return True
+    counts = _counts(usage)
+    if not _COUNTS.issuperset(map(type, counts)):
+        return False
+    known = [*filter(None, counts)]
+    return not known or (min(known) > 0 and max(known) <= sys.maxsize)
+
+
+def _faults_in(reply: Reply) -> dict[str, str]:
+    """Return what is wrong with the parts of a reply, by their names."""
+    from trioeval.providers.local.recordings import CHECKS  # most replies do not need them
+
     # Typed, but a user's function may put anything into a reply.
-    texts: dict[str, object] = {"text": reply.own_text, "reasoning": reply.reasoning}
+    parts: dict[str, object] = {name: getattr(reply, name) for name in _PARTS}
+    parts["text"] = reply.own_text
+    usage: object = reply.usage
+    if usage is not _NO_USAGE:
+        parts["usage"] = attrs.asdict(usage) if isinstance(usage, Usage) else usage
+    faults: dict[str, str] = {}
+    for name, part in parts.items():
+        right, check = CHECKS[name]
+        if part is not None and not check(part):
+            faults[name] = f"whose {name} is {_type_text(part)}; it must be {right}"
+    if not isinstance(usage, Usage):
+        faults["usage"] = f"whose usage is {_type_text(usage)}; it must be a Usage"
     calls: Iterable[object] = reply.tool_calls
-    for name, part in texts.items():
-        if part is not None and not isinstance(part, str):
-            return f"returned a Reply whose {name} is {_type_text(part)}; it must be text"
     for call in calls:
         if not isinstance(call, ToolCall):
-            return f"returned a Reply with a tool call of {_type_text(call)}; it must be a ToolCall"
-    return None
+            faults["tool_calls"] = f"with a tool call of {_type_text(call)}; it must be a ToolCall"
+    return faults
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -9,7 +9,7 @@ from typing import IO, Any, Self
 import attrs
 
 from trioeval.errors import OutputError, ProviderError
-from trioeval.providers.base import Reply, Request, ToolCall
+from trioeval.providers.base import Guardrails, Reply, Request, ToolCall
 from trioeval.providers.config import is_json, is_number, show
 from trioeval.providers.local.recordings import (
     CHECKS,
@@ -70,10 +70,7 @@ def to_recording(
     """
     call = _call_recording(provider, request, latency, position)
     if isinstance(answer, ProviderError):
-        is_simple = answer.usage == Usage(total=answer.tokens)
-        usage = Usage() if is_simple else answer.usage
-        reason = answer.finish_reason
-        return attrs.evolve(call, error=_of_error(answer), usage=usage, finish_reason=reason)
+        return attrs.evolve(call, error=_of_error(answer), **_of_failure(answer))
     fault = json_fault(answer.output)
     left_out = {} if fault is None else {"output": fault}
     values = _of_reply(answer)
@@ -85,6 +82,8 @@ def to_recording(
     fields["usage"] = Usage(**fields.get("usage") or {})
     if fields.get("tool_calls"):
         fields["tool_calls"] = tuple(ToolCall(**call) for call in fields["tool_calls"])
+    if fields.get("guardrails"):
+        fields["guardrails"] = Guardrails(**fields["guardrails"])
     output = None if fault else answer.output
     return attrs.evolve(call, **fields, output=output, left_out=left_out)
 
@@ -103,7 +102,8 @@ def to_line(recording: Recording) -> str:
     fields = {name: getattr(recording, name) for name in FIELDS}
     fields["usage"] = _known(attrs.asdict(recording.usage)) or None
     fields["left_out"] = recording.left_out or None
-    calls = [call.to_json() for call in recording.tool_calls or ()]
+    rails, calls = recording.guardrails, [call.to_json() for call in recording.tool_calls or ()]
+    fields["guardrails"] = None if rails is None else _known(attrs.asdict(rails))
     fields["tool_calls"] = calls or None
     if recording.error is not None:
         fault = recording.error.fault
@@ -170,7 +170,7 @@ def _call_recording(
 def _of_reply(reply: Any) -> dict[str, Any]:
     """Return the fields for a reply besides its output, whether they are valid or not."""
     model = reply.metadata.get("model") if isinstance(reply.metadata, Mapping) else None
-    first, usage = reply.first_token, reply.usage
+    first, usage, rails = reply.first_token, reply.usage, reply.guardrails
     return {
         "model": model if isinstance(model, str) else None,
         "first_token_ms": round(first * 1000, 3) if is_number(first) else first,
@@ -181,6 +181,7 @@ def _of_reply(reply: Any) -> dict[str, Any]:
         "tool_calls": _calls(reply.tool_calls) or None,
         "reasoning": reply.reasoning,
         "refusal": reply.refusal,
+        "guardrails": attrs.asdict(rails) if isinstance(rails, Guardrails) else rails,
         "log_probs": reply.log_probs,
     }
 
@@ -209,6 +210,16 @@ def _of_error(error: ProviderError) -> RecordedError:
         fault=None if error.fault is usual.fault else error.fault,
         **right,
     )
+
+
+def _of_failure(error: ProviderError) -> dict[str, Any]:
+    """Return the valid fields of a recording beside its error."""
+    is_simple = error.usage == Usage(total=error.tokens)
+    usage, reason = Usage() if is_simple else error.usage, error.finish_reason
+    return {
+        "usage": usage if CHECKS["usage"][1](_known(attrs.asdict(usage))) else Usage(),
+        "finish_reason": reason if CHECKS["finish_reason"][1](reason) else None,
+    }
 
 
 def _known(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from typing import Any, Self, get_args
 import attrs
 
 from trioeval.errors import Fault, Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Reply, ToolCall
+from trioeval.providers.base import Guardrails, Reply, ToolCall
 from trioeval.providers.config import (
     did_you_mean,
     is_amount,
+    is_flag,
     is_integer,
     is_json,
     is_number,
@@ -86,6 +87,8 @@ class Recording:
     """The tools that the model requested; None without any."""
     reasoning: str | None = None
     refusal: str | None = None
+    guardrails: Guardrails | None = None
+    """The results of the service's filters; None without any."""
     log_probs: tuple[float, ...] | None = None
     line: int | None = attrs.field(default=None, eq=False)
     """Line number in its file, from 1; None if it is not from a file."""
@@ -100,6 +103,7 @@ class Recording:
             (self.output, self.model, self.finish_reason, self.log_probs),
             (self.text, self.reasoning, calls),
             (self.refusal,),
+            (None if self.guardrails is None else self.guardrails.reason,),
         )
 
     def failure(self) -> ProviderError | None:
@@ -131,6 +135,7 @@ class Recording:
             tool_calls=self.tool_calls or (),
             reasoning=self.reasoning,
             refusal=self.refusal,
+            guardrails=self.guardrails,
             log_probs=self.log_probs,
             first_token=None if self.first_token_ms is None else self.first_token_ms / 1000,
             metadata={} if self.model is None else {"model": self.model},
@@ -229,6 +234,8 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
         given["usage"] = Usage(**given["usage"])
     if "tool_calls" in given:
         given["tool_calls"] = tuple(ToolCall(**call) for call in given["tool_calls"])
+    if "guardrails" in given:
+        given["guardrails"] = Guardrails(**given["guardrails"])
     if "log_probs" in given:
         given["log_probs"] = tuple(given["log_probs"])
     return Recording(**given, line=number)
@@ -294,6 +301,17 @@ def _is_log_probs(value: Any) -> bool:
     )
 
 
+def _is_guardrails(value: Any) -> bool:
+    names = {field.name for field in attrs.fields(Guardrails)}
+    return (
+        isinstance(value, dict)
+        and value.keys() <= names
+        and "flagged" in value
+        and isinstance(value.get("reason"), str | None)
+        and all(is_flag(part) for name, part in value.items() if name != "reason")
+    )
+
+
 CALLS = 'a list of objects with "name", "arguments" (an object or text) and "id" (text or left out)'
 """The form of tool calls, for messages."""
 
@@ -339,6 +357,10 @@ CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "tool_calls": (CALLS, are_calls),
     "reasoning": _TEXT,
     "refusal": _TEXT,
+    "guardrails": (
+        "an object with flagged, flagged_input, flagged_output (true or false) and reason (text)",
+        _is_guardrails,
+    ),
     "log_probs": ("a list of numbers", _is_log_probs),
 }
 """The requirement on the value of each field."""

@@ -277,20 +277,15 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
     if given.get("error"):
         error = given["error"]
         text = error if isinstance(error, str) else show(error, _SHOWN)
-        raise ProviderError(
-            "unexpected",
-            f"{name}: {text}",
-            usage=_read_usage(usage) if _is_usage(usage) else None,
-            money=float(cost) if _is_amount(cost) else None,
-        )
+        raise _failure(f"{name}: {text}", given)
     if output.name not in given and not given.get("tool_calls"):
         or_text = ", or text" if output.name == "output" else ""
         right = f'must return an object with "{output.name}" or "error"{or_text}'
-        raise _wrong(f"{name} {right}", value)
+        raise _wrong(f"{name} {right}", value, given)
     for key in (output, *_FIELDS):
         part = given.get(to_snake(key.name))
         if part is not None and not key.check(part):
-            raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part)
+            raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part, given)
     guardrails, log_probs = given.get("guardrails"), given.get("log_probs")
     metadata = given.get("metadata") or {}
     shown, calls = given.get(output.name), given.get("tool_calls") or ()
@@ -331,9 +326,22 @@ def _read_guardrails(value: Mapping[str, Any]) -> Guardrails:
     )
 
 
-def _wrong(right: str, got: Any) -> ProviderError:
+def _wrong(right: str, got: Any, given: Mapping[str, Any]) -> ProviderError:
     value_shown = "nothing" if got is None else f"{type(got).__name__}: {show(got, _SHOWN)}"
-    return ProviderError("unexpected", f"{right}, got {value_shown}")
+    return _failure(f"{right}, got {value_shown}", given)
+
+
+def _failure(message: str, given: Mapping[str, Any]) -> ProviderError:
+    """Return an error with the usage, the cost and the finish reason of a result, where they are valid."""
+    usage: Any = given.get("token_usage")
+    cost, reason = given.get("cost"), given.get("finish_reason")
+    return ProviderError(
+        "unexpected",
+        message,
+        usage=_read_usage(usage) if _is_usage(usage) else None,
+        money=float(cost) if cost is not None and _is_amount(cost) else None,
+        finish_reason=reason if is_text(reason) else None,
+    )
 
 
 LAST_WORDS = 1.0

@@ -71,6 +71,7 @@ def _blocks(record: RowRecord, most: int) -> Iterator[Block]:
         ]
         yield ["pairs", "variables", pairs]
     yield from _text("prompt", record.prompt, most)
+    yield from _text("tool calls", record.tool_calls, most)
     if record.response is not None and "reasoning" in record.response:
         yield from _text("reasoning", _shown(record.response["reasoning"]), most)
     if record.response is not None and "raw" in record.response:
