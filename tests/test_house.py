@@ -164,7 +164,7 @@ def test_every_public_name_can_be_imported(package: str) -> None:
 
 
 def test_the_root_has_about_thirty_names_with_readable_signatures() -> None:
-    """What most programs need is at the root, the rest in packages; help shows a signature on one screen."""
+    """Most programs need only the root; help shows a signature on one screen."""
     module = importlib.import_module("trioeval")
     assert 25 <= len(module.__all__) <= 36
     for name in module.__all__:

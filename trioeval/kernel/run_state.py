@@ -4,7 +4,6 @@ An outcome is recorded, reported, and releases the jobs that waited for it. A jo
 no outcome yet if it has retry rounds left: it is set aside until no other job of the run can continue, and
 is then run once more together with the others set aside (a *salvage round*). A readiness may choose another
 time.
-time.
 Laws: TOTAL, BLOCK.
 """
 
