@@ -145,7 +145,7 @@ def test_no_two_classes_have_the_same_name() -> None:
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
-LAZY = ("", ".agent", ".columns", ".question_eval", ".store", ".suite")
+LAZY = ("", ".agent", ".columns", ".kernel", ".question_eval", ".store", ".suite")
 """The packages that import their public names at their first use."""
 
 
