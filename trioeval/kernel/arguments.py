@@ -107,27 +107,39 @@ def check_items(items: object) -> None:
 
 
 def check_error_classes(name: str, value: object) -> tuple[type[Exception], ...]:
-    """Return a class of exceptions, or several, as a tuple.
+    """Return one subclass of Exception, or several, as a tuple.
 
     Raises:
         PlanError: The value is, or contains, something else.
     """
-    classes = tuple(value) if isinstance(value, Iterable) else (value,)
+    classes = (
+        tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    )
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, Exception)):
-            raise PlanError(f"{name} must name classes of exceptions, got {described(one)}")
+            raise PlanError(f"{name} must be subclasses of Exception, got {described(one)}")
     return classes
 
 
-def check_deadline(deadline: float) -> None:
+def check_timeout(timeout: Any) -> None:
+    """Raise if `timeout` is not a positive number of seconds.
+
+    Raises:
+        PlanError: With what was given.
+    """
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
+
+
+def check_deadline(deadline: Any) -> None:
     """Raise if `deadline` is not an instant on the Trio clock.
 
     Raises:
         PlanError: It is not a number, or is a duration: before the first instant of the clock.
     """
     right = "deadline must be an instant on the Trio clock"
-    if math.isnan(deadline):
-        raise PlanError(f"{right}, got nan")
+    if not isinstance(deadline, int | float) or math.isnan(deadline):
+        raise PlanError(f"{right}, got {deadline!r}")
     if 0 <= deadline < min(_FIRST_INSTANT, trio.current_time() - _LONG_AGO):
         hint = f"for {deadline:g} seconds from now write trio.current_time() + {deadline:g}"
         raise PlanError(f"{right}, got {deadline!r}, which is before its start; {hint}")

@@ -30,6 +30,7 @@ from trioeval.kernel.arguments import (
     check_error_classes,
     check_items,
     check_plain_function,
+    check_timeout,
     described,
     not_awaitable,
 )
@@ -443,8 +444,7 @@ def map_on_lanes(
     check_deadline(deadline)
     items = () if items is None else items
     check_items(items)
-    if not timeout > 0:
-        raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
+    check_timeout(timeout)
     if type(buffer) is not int or buffer < 1:
         raise PlanError(f"buffer must be a whole number of at least 1, got {buffer!r}")
     if lanes is None:
@@ -496,7 +496,8 @@ def _lane_chooser(
         if lane is None and len(lanes) == 1:
             (lane,) = lanes
         if lane is None:
-            raise PlanError("lane must be the name of a lane, or a function from an item to a name")
+            right = "lane must be the name of a lane, or a function from an item to a name"
+            raise PlanError(f"{right}; for a single lane, pass spec=LaneSpec(...) with its name")
     if isinstance(lane, str):
         name = lane
         return lambda _item: name
