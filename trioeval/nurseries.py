@@ -10,9 +10,8 @@ import trio
 async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
     """Open a nursery whose block raises its own exceptions unwrapped, after all tasks have ended.
 
-    So does Ctrl-C in the block: a caller of `trio.run` catches `KeyboardInterrupt` as in any program.
-
-    Errors of the tasks come in a group, as in any nursery. The end of the block waits for the tasks.
+    The same holds for an exit of the program and for Ctrl-C in the block, which cancel the tasks. Errors of
+    the tasks come in a group, as in any nursery. The end of the block waits for the tasks.
 
     Example:
         >>> async def main():
@@ -24,11 +23,20 @@ async def open_plain_nursery() -> AsyncGenerator[trio.Nursery]:
         ...
         ValueError: no
     """
-    failure: Exception | KeyboardInterrupt | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            yield nursery
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised below, unwrapped
-            failure = error
+    failure: Exception | None = None
+    ending: KeyboardInterrupt | SystemExit | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
+                failure = error
+            except (KeyboardInterrupt, SystemExit) as error:
+                ending = error
+                raise
+    except BaseExceptionGroup as group:
+        if ending is not None and group.exceptions == (ending,):
+            raise ending from None
+        raise
     if failure is not None:
         raise failure

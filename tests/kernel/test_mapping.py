@@ -288,6 +288,22 @@ def test_an_exception_of_the_block_cancels_the_work_and_is_not_wrapped() -> None
     run_virtual(main)
 
 
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), ExceptionGroup("a", [OSError()])]
+)
+def test_an_end_of_the_program_in_the_block_is_not_wrapped(error: BaseException) -> None:
+    """As where no nursery is: `sys.exit` in the loop sets the exit code, and Ctrl-C is one line."""
+
+    async def main() -> None:
+        async with map_on_lanes(slept, [1, 100], spec=WIDE) as results:
+            async for _ in results:
+                raise error
+
+    with pytest.raises(type(error)) as caught:
+        run_virtual(main)
+    assert caught.value is error
+
+
 def test_the_caller_s_scope_cancels_everything() -> None:
     async def main() -> None:
         lanes = Lanes([])
@@ -486,21 +502,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"spec": None},
-        "lane must be the name of a lane, or a function from an item to a name",
+        "lane must be the name of a lane, or a function from an item to a name;"  # noqa: ISC004
+        " for a single lane, pass spec=LaneSpec(...) with its name",
     ),
     ({"spec": 3}, "spec must be a plain function that takes (name), got the int 3"),
     (
         {"lanes": [LaneSpec("a")]},
         "lanes must be Lanes, got a list: write Lanes([LaneSpec(...), ...])",
     ),
-    ({"retry_on": "OSError"}, "retry_on must name classes of exceptions, got the str 'O'"),
+    ({"retry_on": "OSError"}, "retry_on must be subclasses of Exception, got the str 'OSError'"),
     (
         {"retry_on": (OSError, trio.Cancelled)},
-        "retry_on must name classes of exceptions, got the class Cancelled",
+        "retry_on must be subclasses of Exception, got the class Cancelled",
     ),
+    ({"timeout": None}, "timeout must be more than 0 seconds, got None"),
     ({"timeout": 0}, "timeout must be more than 0 seconds, got 0"),
     ({"buffer": 0}, "buffer must be a whole number of at least 1, got 0"),
     ({"buffer": 1.5}, "buffer must be a whole number of at least 1, got 1.5"),
+    ({"deadline": None}, "deadline must be an instant on the Trio clock, got None"),
     ({"deadline": float("nan")}, "deadline must be an instant on the Trio clock, got nan"),
     (
         {"observe": pages},

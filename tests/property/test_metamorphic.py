@@ -30,7 +30,7 @@ from trioeval.testing.metamorphic import (
     scaled,
 )
 from trioeval.testing.model import predict
-from trioeval.testing.strategies import plain_scenarios
+from trioeval.testing.plain_strategies import plain_scenarios
 
 pytestmark = pytest.mark.slow
 

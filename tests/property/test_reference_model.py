@@ -1,8 +1,8 @@
 """The kernel's runs equal the predictions of the reference scheduler, start by start.
 
 Compared are the instants, jobs, lanes and numbers of all requests, the kinds and ends of all outcomes, and
-the end of the run, all exactly. Durations have their own fractions (see `trioeval.testing.strategies`), and
-the few runs with ties that the rules leave open are left out.
+the end of the run, all exactly. Durations have their own fractions (see `trioeval.testing.plain_strategies`),
+and the few runs with ties that the rules leave open are left out.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from trioeval.kernel import Edge, LaneClosed, LaneSpec, LimitChanged
 from trioeval.testing import AttemptScript, CallScript, JobScript, Pause, RunScenario, run_scenario
 from trioeval.testing.model import predict, predictions
 from trioeval.testing.model_parts import Prediction
-from trioeval.testing.strategies import adaptive_scenarios, plain_scenarios
+from trioeval.testing.plain_strategies import adaptive_scenarios, plain_scenarios
 from trioeval.testing.trace import RunTrace
 
 _MOST_WAYS = 12

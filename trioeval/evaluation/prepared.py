@@ -10,7 +10,6 @@ import attrs
 from trioeval.documents.files import FileContext
 from trioeval.errors import Problem
 from trioeval.evaluation.graders import Graders
-from trioeval.evaluation.hooks import may_set_register
 from trioeval.evaluation.registers import CellReadiness, FindAccess, SerialReadiness, Sharing
 from trioeval.kernel import LaneSpec, Readiness
 from trioeval.limits.model import LimitKey
@@ -148,8 +147,11 @@ class PreparedSuite:
             return f"{several.format(', '.join(speaking))} _conversation"
         if sharing.registers and (is_hooked or mode not in {"register", "auto"}):
             return f"tests use storeOutputAs ({', '.join(sorted(sharing.registers))})"
-        if any(map(may_set_register, self.extensions)):
-            return "an extension may change what rows store for each other"
+        if self.extensions:
+            from trioeval.evaluation.hooks import may_set_register
+
+            if any(map(may_set_register, self.extensions)):
+                return "an extension may change what rows store for each other"
         return None
 
     @property

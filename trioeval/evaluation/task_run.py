@@ -8,15 +8,16 @@ is stopped before it starts, and that of a task that was never reached starts in
 kernel alone ensures that every row is emitted exactly once, in order (laws TOTAL, ORDER, DEADLINE, DRAIN).
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Never, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeAlias
 
 import attrs
 import trio
 
-from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
 from trioeval.evaluation.row import Row, RowsNotRun, TaskRows
@@ -39,6 +40,9 @@ from trioeval.kernel import (
 from trioeval.kernel.events import guarded
 from trioeval.nurseries import open_plain_nursery
 from trioeval.suite.dependencies import Unsatisfied
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.hooks import Hooks
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -175,7 +179,7 @@ class Body(Protocol):
         """
         ...
 
-    def unstarted(self, jobs: range, /) -> "UnstartedRows | None":
+    def unstarted(self, jobs: range, /) -> UnstartedRows | None:
         """Return the rows of some jobs, none of which started.
 
         Args:
@@ -309,7 +313,7 @@ class TaskRun:
         return results.end
 
     async def _run_plan(
-        self, task: OpenTask, results: "_TaskRowsInProgress", stop: trio.Event
+        self, task: OpenTask, results: _TaskRowsInProgress, stop: trio.Event
     ) -> None:
         await run_plan(
             task.body.plan(),
@@ -329,7 +333,7 @@ class TaskRun:
     async def _run_plan_beside(
         self,
         task: OpenTask,
-        results: "_TaskRowsInProgress",
+        results: _TaskRowsInProgress,
         stop: trio.Event,
         beside: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import AsyncIterable, Iterable
 from typing import Any, Final
 
 import trio
@@ -10,8 +11,10 @@ from trioeval.errors import PlanError
 
 _LONGEST = 60
 """Characters of a value in a message."""
+_FIRST_INSTANT = 10_000.0
+"""Trio's clock starts at a random number of seconds that is no less: an earlier instant never was."""
 _LONG_AGO = 3600.0
-"""Seconds. Trio's clock starts at more than this: a deadline so long ago was meant as a duration."""
+"""Seconds. An earlier instant may have been on the clock of a test, which starts at 0; not so long ago."""
 NOTHING: Final = object()
 """The result of a function that has returned nothing, not even None: it raised."""
 
@@ -90,15 +93,53 @@ def not_awaitable(name: str, function: Any, result: object) -> PlanError | None:
     )
 
 
-def check_deadline(deadline: float) -> None:
+def check_items(items: object) -> None:
+    """Raise if `items` is not an iterable or an asynchronous iterable of items.
+
+    Raises:
+        PlanError: With what was given. A coroutine is closed.
+    """
+    if inspect.iscoroutine(items):
+        items.close()  # or Python warns that it was never awaited
+        raise PlanError(f"items must be an iterable, got a coroutine: await {items.__name__}(...)")
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable | AsyncIterable):
+        raise PlanError(f"items must be an iterable of items, got {described(items)}")
+
+
+def check_error_classes(name: str, value: object) -> tuple[type[Exception], ...]:
+    """Return one subclass of Exception, or several, as a tuple.
+
+    Raises:
+        PlanError: The value is, or contains, something else.
+    """
+    classes = (
+        tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    )
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise PlanError(f"{name} must be subclasses of Exception, got {described(one)}")
+    return classes
+
+
+def check_timeout(timeout: Any) -> None:
+    """Raise if `timeout` is not a positive number of seconds.
+
+    Raises:
+        PlanError: With what was given.
+    """
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
+
+
+def check_deadline(deadline: Any) -> None:
     """Raise if `deadline` is not an instant on the Trio clock.
 
     Raises:
-        PlanError: It is not a number, or obviously a duration.
+        PlanError: It is not a number, or is a duration: before the first instant of the clock.
     """
     right = "deadline must be an instant on the Trio clock"
-    if math.isnan(deadline):
-        raise PlanError(f"{right}, got nan")
-    if 0 <= deadline < trio.current_time() - _LONG_AGO:
+    if not isinstance(deadline, int | float) or math.isnan(deadline):
+        raise PlanError(f"{right}, got {deadline!r}")
+    if 0 <= deadline < min(_FIRST_INSTANT, trio.current_time() - _LONG_AGO):
         hint = f"for {deadline:g} seconds from now write trio.current_time() + {deadline:g}"
-        raise PlanError(f"{right}, got {deadline!r}, which passed long ago; {hint}")
+        raise PlanError(f"{right}, got {deadline!r}, which is before its start; {hint}")

@@ -2,8 +2,7 @@
 
 `run_plan` knows all its jobs before it starts, and is a closed call. A crawler finds its work, and its hosts,
 on the way. So this is a run over a plan that grows: `add` gives an item the next index, makes its lane if
-there is none, and queues it there. Everything else is the run of a plan: the workers of `workers`, the calls
-and retries of `calls`, the queue of each lane. So the same laws hold.
+there is none, and queues it there. Everything else is the run of a plan, with the same laws.
 
 **Results** are taken by the loop of the caller, inside of the block whose nursery owns the workers: nothing
 is suspended inside of a nursery. A job's outcome is recorded synchronously, so a deadline loses none.
@@ -12,19 +11,13 @@ is suspended inside of a nursery. A job's outcome is recorded synchronously, so 
 body of the loop adds, it adds before it asks for the next result; what the function adds, it adds while its
 own item has no outcome. So in neither case can the end come too early.
 
-**Bounds.** Items are read only while fewer than `buffer` items are in the run: queued, running, or with a
-result that the loop has not taken. Added items are queued without a bound, since only their caller can wait.
-No item starts while `buffer` results wait for the loop; so at most that many wait, and one for each item
-that was running then.
-
 Laws: TOTAL, ORDER, WIDTH, PACE, EAGER, ISOLATION, SLOT, LIMIT, DEADLINE, LEAK.
 """
 
-import inspect
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Any, Generic, Self, TypeAlias, overload
+from typing import Any, Generic, Self, TypeAlias, cast
 
 import attrs
 import trio
@@ -34,7 +27,10 @@ from trioeval.kernel.arguments import (
     NOTHING,
     check_async_function,
     check_deadline,
+    check_error_classes,
+    check_items,
     check_plain_function,
+    check_timeout,
     described,
     not_awaitable,
 )
@@ -47,12 +43,9 @@ from trioeval.kernel.ledger import Ledger
 from trioeval.kernel.outcomes import Done, Failed, NotRun, Outcome, StopReason, TimedOut, V
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.workers import LaneWorkers
+from trioeval.nurseries import open_plain_nursery
 
 Items: TypeAlias = Iterable[P] | AsyncIterable[P]
-Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
-
-_CONNECTION_ERRORS: Errors = (OSError, trio.BrokenResourceError)
-"""As Trio raises them."""
 
 _READ_AT_ONCE = 16
 """Items that are read, while there is room, between two checkpoints."""
@@ -104,15 +97,7 @@ class MappedItem(Generic[P, V]):
 
 
 class _TransientError(CallError):
-    """An attempt that failed with one of the errors that are worth a retry.
-
-    Args:
-        error: The error of the attempt.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        super().__init__(Fault.TRANSIENT, f"{type(error).__name__}: {error}")
+    """An attempt that failed with an error that is worth a retry, its cause."""
 
 
 class _Arrivals(Ledger[V]):
@@ -124,12 +109,9 @@ class _Arrivals(Ledger[V]):
 
     def record(self, outcome: Outcome[V]) -> None:
         """Record the one outcome of a job. Synchronous; never waits."""
-        if self._is_ordered:
-            super().record(outcome)
-            return
-        self.recorded += 1
-        self._ordered.append(outcome)
-        self.notify()
+        if not self._is_ordered:
+            self._next = outcome.index  # its turn has come
+        super().record(outcome)
 
     def notify(self) -> None:
         """Wake the consumer: something may have changed for it."""
@@ -146,38 +128,22 @@ class _Arrivals(Ledger[V]):
         return self._ordered.popleft()
 
 
-class _JoinedJobs(Sequence[Job[P]]):
-    """The jobs in the run, by index: from the arrival of an item until its outcome is taken."""
-
-    def __init__(self) -> None:
-        self.by_index: dict[int, Job[P]] = {}
-
-    def __len__(self) -> int:
-        return len(self.by_index)
-
-    @overload
-    def __getitem__(self, index: int) -> Job[P]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Job[P]]: ...
-    def __getitem__(self, index: int | slice) -> Job[P] | Sequence[Job[P]]:
-        if isinstance(index, slice):
-            raise TypeError("jobs that join a run are looked up one by one")
-        return self.by_index[index]
-
-
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class _OpenRun(RunState[P, V]):
     """A run whose jobs join it while it runs."""
 
-    joined: _JoinedJobs[P] = attrs.field(kw_only=True)
-    """The jobs of its plan."""
-    items: Items[P] = attrs.field(kw_only=True)
-    lane_of: Callable[[P], str] = attrs.field(kw_only=True)
-    spec_of: Callable[[str], LaneSpec] = attrs.field(kw_only=True)
-    timeout: float = attrs.field(kw_only=True)
-    ordered: bool = attrs.field(kw_only=True)
-    arrivals: _Arrivals[V] = attrs.field(init=False)
-    """The ledger, as it is."""
+    fn: Callable[[P], Awaitable[V]]
+    items: Items[P]
+    lane_of: Callable[[P], str]
+    spec: LaneSpec | Callable[[str], LaneSpec] | None
+    retry_on: tuple[type[Exception], ...]
+    timeout: float
+    ordered: bool
+    plan: Plan[P] = attrs.field(init=False)
+    perform: Callable[[Job[P], Calls[P]], Awaitable[V]] = attrs.field(init=False)
+    ledger: _Arrivals[V] = attrs.field(init=False)
+    joined: dict[int, Job[P]] = attrs.field(factory=dict, init=False)
+    """The jobs of its plan by index, from the arrival of an item until its outcome is taken."""
     reading: bool = attrs.field(default=True, init=False)
     """True if more items may follow."""
     read_error: Exception | None = attrs.field(default=None, init=False)
@@ -189,11 +155,13 @@ class _OpenRun(RunState[P, V]):
     _arrived: int = attrs.field(default=0, init=False)
     _workers: dict[str, LaneWorkers[P, V]] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
-    _room: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.plan = Plan(cast("Sequence[Job[P]]", self.joined), self.lanes)
+        self.perform = self._call
         super().__attrs_post_init__()
-        self.ledger = self.arrivals = _Arrivals(ordered=self.ordered)
+        self.ledger = _Arrivals(ordered=self.ordered)
 
     @property
     def over(self) -> bool:
@@ -219,57 +187,82 @@ class _OpenRun(RunState[P, V]):
         """Let an item join the run; return its index."""
         name = self.lane_of(item)
         if type(name) is not str or not name:
-            msg = (
-                f"lane must return the name of a lane, got {described(name)} for {described(item)}"
-            )
-            raise PlanError(msg)
-        workers = self._workers.get(name)
-        if workers is None and not self.closed:
-            workers = self._serve(name)
+            what = f"{described(name)} for {described(item)}"
+            raise PlanError(f"lane must return the name of a lane, got {what}")
+        if name not in self._workers and not self.closed:
+            self._serve(name)
         index = self._arrived
         self._arrived += 1
-        self.joined.by_index[index] = Job(index, name, item, self.timeout)
-        if workers is None or self.closed:
+        self.joined[index] = Job(index, name, item, self.timeout)
+        if self.closed:
             self.settle(NotRun(index, self.cut(trio.current_time(), started=False)))
         else:
             self.backlog.add(index, name)
-            workers.notify()
+            self._workers[name].notify()
         return index
 
     def take(self) -> MappedItem[P, V]:
         """Remove and return the next result, and let others start."""
-        outcome = self.arrivals.take()
-        job = self.joined.by_index.pop(outcome.index)
+        outcome = self.ledger.take()
+        job = self.joined.pop(outcome.index)
         self.on_emitted()
-        self._room.set()
+        self._room.unpark_all()
         return MappedItem(job.payload, job.lane or "", outcome)
 
     def notify(self) -> None:
         """Notify the lanes with queued jobs, of possibly many, that one may start."""
-        for workers in self._workers.values():
-            if self.backlog.first(workers.name) is not None:
+        for name, workers in self._workers.items():
+            if self.backlog.first(name) is not None:
                 workers.notify()
 
-    def check_end(self) -> None:
-        """Raise if no result will follow.
+    async def _call(self, job: Job[P], calls: Calls[P]) -> V:
+        """Call the function on the item's lane, until it succeeds or the lane gives up: a job's body.
 
         Raises:
-            StopAsyncIteration: Every item had its turn.
-            Exception: The items ended with it.
+            Exception: The last that the function raised.
         """
-        if self.reading or self.joined:
-            return
-        error, self.read_error = self.read_error, None
-        raise StopAsyncIteration if error is None else error
+        try:
+            return await calls(job.lane, self._send, job.payload)
+        except _TransientError as failure:
+            error = failure.__cause__ or failure
+        raise error  # not above, where it would get another context
 
-    def _serve(self, name: str) -> LaneWorkers[P, V]:
+    async def _send(self, item: P) -> V:
+        calling: Any = NOTHING
+        try:
+            calling = self.fn(item)
+            result: V = await calling
+        except Exception as error:
+            wrong = not_awaitable("fn", self.fn, calling)
+            if wrong is not None:
+                self.fail(wrong)
+                raise wrong from None
+            if call_error(error) is None and all(
+                isinstance(leaf, self.retry_on) for leaf in leaves(error)
+            ):
+                raise _TransientError(
+                    Fault.TRANSIENT, f"{type(error).__name__}: {error}"
+                ) from error
+            raise
+        return result
+
+    def _serve(self, name: str) -> None:
         """Start the workers of a lane, which is made if there is none."""
         lane = self.lanes.by_name.get(name)
         if lane is None:
-            lane = self.lanes.add(self.spec_of(name))
+            lane = self.lanes.add(self._spec_of(name))
         workers = self._workers[name] = LaneWorkers(self, lane)
         self._nursery.start_soon(workers.serve, name=workers.title)
-        return workers
+
+    def _spec_of(self, name: str) -> LaneSpec:
+        """Return the configuration of a new lane."""
+        if self.spec is None:
+            known = f"lane {name!r} is not one of {sorted(self.lanes)}"
+            raise PlanError(f"{known}; pass spec to make lanes on first use")
+        made: object = self.spec if isinstance(self.spec, LaneSpec) else self.spec(name)
+        if not isinstance(made, LaneSpec):
+            raise PlanError(f"spec must return a LaneSpec, got {described(made)} for lane {name!r}")
+        return attrs.evolve(made, name=name)
 
     async def _read(self) -> None:
         """Add the items, as long as there is room for them."""
@@ -288,7 +281,7 @@ class _OpenRun(RunState[P, V]):
             self.read_error = error
         finally:
             self.reading = False
-            self.arrivals.notify()
+            self.ledger.notify()
 
     async def _read_async(self, items: AsyncIterable[P]) -> None:
         async for item in items:
@@ -300,8 +293,7 @@ class _OpenRun(RunState[P, V]):
         if self._arrived % _READ_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
         while len(self.joined) >= self.most_waiting:
-            self._room = trio.Event()
-            await self._room.wait()
+            await self._room.park()
 
     def _settle_rest(self) -> None:
         """Settle the jobs that are not started, and wake the consumer."""
@@ -312,7 +304,7 @@ class _OpenRun(RunState[P, V]):
         cut = self.cut(trio.current_time(), started=False)
         for index in sorted(left):
             self.settle(NotRun(index, cut))
-        self.arrivals.notify()
+        self.ledger.notify()
 
 
 class MappedItems(Generic[P, V]):
@@ -331,7 +323,7 @@ class MappedItems(Generic[P, V]):
         return self._run.lanes
 
     def __repr__(self) -> str:
-        ready, inside = self._run.arrivals.waiting, len(self._run.joined)
+        ready, inside = self._run.ledger.waiting, len(self._run.joined)
         return f"<MappedItems: {inside - ready} queued or running, {ready} ready>"
 
     def add(self, item: P) -> int:
@@ -369,9 +361,11 @@ class MappedItems(Generic[P, V]):
         self._is_iterating = True
         try:
             await trio.lowlevel.checkpoint()
-            while run.failure is None and not run.arrivals.waiting:
-                run.check_end()
-                await run.arrivals.wait()
+            while run.failure is None and not run.ledger.waiting:
+                if not run.reading and not run.joined:
+                    error, run.read_error = run.read_error or StopAsyncIteration(), None
+                    raise error
+                await run.ledger.wait()
         finally:
             self._is_iterating = False
         if run.failure is not None:
@@ -390,7 +384,7 @@ def map_on_lanes(
     lane: str | Callable[[P], str] | None = None,
     spec: LaneSpec | Callable[[str], LaneSpec] | None = None,
     lanes: Lanes | None = None,
-    retry_on: Errors = _CONNECTION_ERRORS,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (OSError, trio.BrokenResourceError),
     timeout: float = math.inf,
     deadline: float = math.inf,
     ordered: bool = False,
@@ -448,112 +442,47 @@ def map_on_lanes(
     check_async_function("fn", fn, takes="item")
     check_plain_function("observe", observe, takes="event")
     check_deadline(deadline)
-    if items is None:
-        items = ()
-    _check_items(items)
-    if not timeout > 0:
-        raise PlanError(f"timeout must be more than 0 seconds, got {timeout!r}")
+    items = () if items is None else items
+    check_items(items)
+    check_timeout(timeout)
     if type(buffer) is not int or buffer < 1:
         raise PlanError(f"buffer must be a whole number of at least 1, got {buffer!r}")
     if lanes is None:
         lanes = Lanes([])
     check_lanes(lanes)
-    spec_of = _spec_maker(spec, lanes)
-    joined: _JoinedJobs[P] = _JoinedJobs()
-    body = _ItemBody(fn, _checked_errors(retry_on))
-    run = _OpenRun(
-        lanes,
-        deadline,
-        trio.Event(),
-        Plan(joined, lanes),
-        body.perform,
+    if not isinstance(spec, LaneSpec):
+        check_plain_function("spec", spec, takes="name")
+    run: _OpenRun[P, V] = _OpenRun(
+        lanes=lanes,
+        deadline=deadline,
+        stop=trio.Event(),
         window=buffer if ordered else math.inf,
         observe=guarded(observe),
         most_waiting=buffer,
-        joined=joined,
+        fn=fn,
         items=items,
         lane_of=_lane_chooser(lane, spec, lanes),
-        spec_of=spec_of,
+        spec=spec,
+        retry_on=check_error_classes("retry_on", retry_on),
         timeout=timeout,
         ordered=ordered,
     )
-    body.fail = run.fail
     return _open(run)
 
 
 @asynccontextmanager
 async def _open(run: _OpenRun[P, V]) -> AsyncGenerator[MappedItems[P, V]]:
-    failure: Exception | None = None
     try:
-        async with trio.open_nursery() as nursery:
+        async with open_plain_nursery() as nursery:
             await nursery.start(run.run)
             try:
                 yield MappedItems(run)
-            except Exception as error:  # noqa: BLE001 - raised below, where no nursery wraps it
-                failure = error
-            nursery.cancel_scope.cancel("the block was left")
+            finally:
+                nursery.cancel_scope.cancel("the block was left")
     finally:
         run.left = True
-    if failure is None:
-        failure = run.failure
-    if failure is not None:
-        raise failure
-
-
-@attrs.define(eq=False)
-class _ItemBody(Generic[P, V]):
-    """The body of an item's job."""
-
-    fn: Callable[[P], Awaitable[V]]
-    retry_on: tuple[type[Exception], ...]
-    fail: Callable[[Exception], None] = attrs.field(init=False)
-    """Ends the run."""
-
-    async def perform(self, job: Job[P], calls: Calls[P]) -> V:
-        """Call the function on the item's lane, until it succeeds or the lane gives up.
-
-        Raises:
-            Exception: The last that the function raised.
-        """
-        try:
-            return await calls(job.lane, self._send, job.payload)
-        except _TransientError as failure:
-            error = failure.error
-        raise error  # not above, where it would get another cause
-
-    async def _send(self, item: P) -> V:
-        calling: Any = NOTHING
-        try:
-            calling = self.fn(item)
-            result: V = await calling
-        except Exception as error:
-            wrong = not_awaitable("fn", self.fn, calling)
-            if wrong is not None:
-                self.fail(wrong)
-                raise wrong from None
-            if call_error(error) is None and self._is_transient(error):
-                raise _TransientError(error) from error
-            raise
-        return result
-
-    def _is_transient(self, error: Exception) -> bool:
-        return all(isinstance(leaf, self.retry_on) for leaf in leaves(error))
-
-
-def _check_items(items: object) -> None:
-    if inspect.iscoroutine(items):
-        items.close()  # or Python warns that it was never awaited
-        raise PlanError(f"items must be an iterable, got a coroutine: await {items.__name__}(...)")
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable | AsyncIterable):
-        raise PlanError(f"items must be an iterable of items, got {described(items)}")
-
-
-def _checked_errors(retry_on: object) -> tuple[type[Exception], ...]:
-    classes = tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
-    for one in classes:
-        if not (isinstance(one, type) and issubclass(one, Exception)):
-            raise PlanError(f"retry_on must name classes of exceptions, got {described(one)}")
-    return classes
+    if run.failure is not None:
+        raise run.failure
 
 
 def _lane_chooser(
@@ -567,32 +496,10 @@ def _lane_chooser(
         if lane is None and len(lanes) == 1:
             (lane,) = lanes
         if lane is None:
-            raise PlanError("lane must be the name of a lane, or a function from an item to a name")
+            right = "lane must be the name of a lane, or a function from an item to a name"
+            raise PlanError(f"{right}; for a single lane, pass spec=LaneSpec(...) with its name")
     if isinstance(lane, str):
         name = lane
         return lambda _item: name
     check_plain_function("lane", lane, takes="item")
     return lane
-
-
-def _spec_maker(
-    spec: LaneSpec | Callable[[str], LaneSpec] | None, lanes: Lanes
-) -> Callable[[str], LaneSpec]:
-    """Return the function from a name to the configuration of a new lane."""
-    if spec is None:
-
-        def refuse(name: str) -> LaneSpec:
-            known = f"lane {name!r} is not one of {sorted(lanes)}"
-            raise PlanError(f"{known}; pass spec to make lanes on first use")
-
-        return refuse
-    if not isinstance(spec, LaneSpec):
-        check_plain_function("spec", spec, takes="name")
-
-    def make(name: str) -> LaneSpec:
-        made: object = spec if isinstance(spec, LaneSpec) else spec(name)
-        if not isinstance(made, LaneSpec):
-            raise PlanError(f"spec must return a LaneSpec, got {described(made)} for lane {name!r}")
-        return attrs.evolve(made, name=name)
-
-    return make

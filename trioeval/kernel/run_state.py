@@ -4,7 +4,6 @@ An outcome is recorded, reported, and releases the jobs that waited for it. A jo
 no outcome yet if it has retry rounds left: it is set aside until no other job of the run can continue, and
 is then run once more together with the others set aside (a *salvage round*). A readiness may choose another
 time.
-time.
 Laws: TOTAL, BLOCK.
 """
 
@@ -107,6 +106,8 @@ class RunState(CallContext, Generic[P, V]):
     _releasing: bool = False
     _held_back: bool = False
     """True if a job did not start because the consumer is behind."""
+    _held_by_window: bool = False
+    """True if a job did not start because it was outside of the window."""
 
     def __attrs_post_init__(self) -> None:
         self.ledger = Ledger(len(self.plan.jobs))
@@ -132,11 +133,19 @@ class RunState(CallContext, Generic[P, V]):
         self._held_back = True
         return True
 
+    def in_window(self, index: int) -> bool:
+        """Return whether the window lets a job start; if not, the sources are notified when it moves."""
+        if index < self.ledger.emitted + self.window:
+            return True
+        self._held_by_window = True
+        return False
+
     def on_emitted(self) -> None:
         """Notify every source if the next job may start because the consumer has taken an outcome."""
-        if self.window != math.inf:
+        if self._held_by_window:
+            self._held_by_window = False
             self.notify()
-        elif self._held_back and self.ledger.waiting <= self.most_waiting // 2:
+        if self._held_back and self.ledger.waiting <= self.most_waiting // 2:
             self._held_back = False
             self.notify()
 

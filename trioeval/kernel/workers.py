@@ -235,7 +235,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             return False
         backlog = self.running.backlog
         index = backlog.first(self.name)
-        return backlog.walked if index is None else not self._in_window(index)
+        return backlog.walked if index is None else not self.running.in_window(index)
 
     async def serve(self) -> None:
         """Supervise the workers; return when every job of the run is over or none may start any more."""
@@ -365,7 +365,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
     def _has_next(self) -> bool:
         """Return whether the run lets a job start; report the wait if the reorder window does not."""
         index = self._next()
-        if index is not None and not self._in_window(index):
+        if index is not None and not self.running.in_window(index):
             self.running.report_wait(self.name, WaitReason.WINDOW, None)
             return False
         return index is not None
@@ -384,9 +384,6 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         if has is None:
             self.notify()
         return running.backlog.first(self.name) if has else None
-
-    def _in_window(self, index: int) -> bool:
-        return index < self.running.ledger.emitted + self.running.window
 
     def _give_up(self, reason: str) -> None:
         """Settle the jobs of a closed lane as not run."""

@@ -7,9 +7,11 @@ If replies may already be recorded, the prompt of a row is rendered before the r
 there is a reply, the row need not wait.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -17,7 +19,6 @@ from trioeval.errors import GradingError, InputError, ProviderError
 from trioeval.evaluation.answerer import Answerer
 from trioeval.evaluation.grader_calls import RowGraders
 from trioeval.evaluation.groups import StepJobs, timeout_of
-from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import RecordedReply
 from trioeval.evaluation.judging import Judges, Judging, JudgingContext
 from trioeval.evaluation.outcomes import (
@@ -52,6 +53,9 @@ from trioeval.kernel import (
 from trioeval.providers import Reply
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.sizes import rows_by_column
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.hooks import Hooks
 
 
 @attrs.define

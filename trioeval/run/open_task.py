@@ -20,7 +20,6 @@ from trioeval.errors import PlanError
 from trioeval.evaluation.answerer import ProviderAnswerer
 from trioeval.evaluation.grader_calls import OpenGraders
 from trioeval.evaluation.groups import Layout
-from trioeval.evaluation.hooks import Hooks
 from trioeval.evaluation.journal import Journal, RecordObserver
 from trioeval.evaluation.judge_services import open_judge_services
 from trioeval.evaluation.judging import WIDTH, Judges
@@ -248,6 +247,8 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, options: TaskOpti
     suite_options = prepared.suite.evaluate_options
     hooks = None
     if prepared.extensions:
+        from trioeval.evaluation.hooks import Hooks
+
         given = (prepared.extensions, prepared.suite, options.run_id)
         hooks = Hooks(*given, scripts, converter_of(prepared.suite, context), options.warn)
     graders = OpenGraders(

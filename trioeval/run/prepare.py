@@ -54,7 +54,6 @@ from trioeval.run.checks import (
     wrong_comparisons,
     wrong_transforms,
 )
-from trioeval.run.rows_of_task import with_placeholder_test, with_rows
 from trioeval.suite.expand import Expansion, expand
 from trioeval.suite.model import Suite
 from trioeval.suite.sizes import RowCount, TooManyRowsError, check_rows, count_columns, count_rows
@@ -437,6 +436,8 @@ def _settle(
     rows: Sequence[Mapping[str, Any]],
 ) -> PreparedSuite:
     """Return a task with tests from rows that are known now. Its suite still contains its secrets."""
+    from trioeval.run.rows_of_task import with_rows
+
     return make(with_rows(suite, rows, templates))
 
 
@@ -468,9 +469,12 @@ def _extended(
     loaded: Suite, context: FileContext
 ) -> tuple[Suite, tuple[Extension, ...], Sequence[Problem]]:
     """Return a suite as changed by its extensions, the extensions, and their problems."""
-    is_early, loaded = loaded.rows_of is not None, with_placeholder_test(loaded)
-    # They are called once per task, when its tests are known.
-    if not loaded.extensions or is_early:
+    if loaded.rows_of is not None:
+        from trioeval.run.rows_of_task import with_placeholder_test
+
+        # Extensions are called once per task, when its tests are known.
+        return with_placeholder_test(loaded), (), ()
+    if not loaded.extensions:
         return loaded, (), ()
     try:
         return *apply_extensions(loaded, context), ()

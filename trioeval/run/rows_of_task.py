@@ -1,4 +1,3 @@
-# Separate from `run.prepare`: together they exceed 600 lines.
 """Tests that are the rows of an earlier task.
 
 The rows are only known when that task has ended: before, everything that can be checked is checked with one

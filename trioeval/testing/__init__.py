@@ -94,13 +94,13 @@ if TYPE_CHECKING:
     from trioeval.testing.conformance import broken_pace_rules as broken_pace_rules
     from trioeval.testing.conformance import check_pacer as check_pacer
     from trioeval.testing.conformance import check_scheduler as check_scheduler
-    from trioeval.testing.strategies import adaptive_scenarios as adaptive_scenarios
+    from trioeval.testing.plain_strategies import adaptive_scenarios as adaptive_scenarios
+    from trioeval.testing.plain_strategies import plain_scenarios as plain_scenarios
     from trioeval.testing.strategies import durations as durations
     from trioeval.testing.strategies import faulty_scenarios as faulty_scenarios
     from trioeval.testing.strategies import lane_specs as lane_specs
     from trioeval.testing.strategies import learning_lane_specs as learning_lane_specs
     from trioeval.testing.strategies import no_lane_scenarios as no_lane_scenarios
-    from trioeval.testing.strategies import plain_scenarios as plain_scenarios
     from trioeval.testing.strategies import scenarios as scenarios
     from trioeval.testing.strategies import shared_scenarios as shared_scenarios
     from trioeval.testing.strategies import simple_scenarios as simple_scenarios
@@ -110,9 +110,10 @@ _HOMES = {
         "Breach CAPABILITIES Capability MakePace OUTSIDE_LAWS PaceBreach PaceLike PaceLimits"
         " broken_laws broken_pace_rules check_pacer check_scheduler"
     ),
+    "plain_strategies": "adaptive_scenarios plain_scenarios",
     "strategies": (
-        "adaptive_scenarios durations faulty_scenarios lane_specs"
-        " learning_lane_specs no_lane_scenarios plain_scenarios scenarios shared_scenarios simple_scenarios"
+        "durations faulty_scenarios lane_specs"
+        " learning_lane_specs no_lane_scenarios scenarios shared_scenarios simple_scenarios"
     ),
 }
 """Names whose modules import hypothesis."""

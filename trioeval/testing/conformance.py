@@ -272,8 +272,18 @@ def broken_laws(
     seed: int = 0,
     laws: Iterable[str] | None = None,
     unsupported: Iterable[Capability] = (),
+    shrink: bool = True,
 ) -> dict[str, Breach]:
     """Return the findings of `check_scheduler` by law, in the order of `OUTSIDE_LAWS`; empty if all hold.
+
+    Args:
+        make: As for `check_scheduler`, like the following.
+        examples: Number of scenarios to draw, ≥ 1.
+        seed: Equal seeds draw equal scenarios.
+        laws: Names from `OUTSIDE_LAWS`; None checks all.
+        unsupported: Names from `CAPABILITIES` that no scenario uses.
+        shrink: Whether to search for the smallest scenarios, which takes longer than to find the broken laws;
+            otherwise each is the first that was drawn.
 
     Raises:
         UsageError: `laws` or `unsupported` contains an unknown name, or the scheduler does not accept an
@@ -289,7 +299,7 @@ def broken_laws(
         return {law: breach for law in some if (breach := _breach(law, seen)) is not None}
 
     drawn = outside_scenarios(unsupported=lacking)
-    found = find_smallest(drawn, judge, laws_to_check, count=examples, seed=seed)
+    found = find_smallest(drawn, judge, laws_to_check, count=examples, seed=seed, shrink=shrink)
     found |= {law: Smallest(_EMPTY, breach) for law, breach in judge(_EMPTY, laws_to_check).items()}
     return {
         law: Breach(law, found[law].message, found[law].example)
@@ -398,6 +408,11 @@ def _again(failed: st.SearchStrategy[AttemptScript]) -> st.SearchStrategy[CallSc
     )
 
 
+_LANE_COUNTS = st.sampled_from((1, 1, 2, 2, 3))
+_KINDS = st.sampled_from((0, 1, 1))
+_KINDS_OF_ENDS = st.sampled_from((0, 0, 0, 1, 1))
+
+
 @st.composite
 def _scenarios(
     draw: st.DrawFn,
@@ -405,9 +420,9 @@ def _scenarios(
     ends: tuple[st.SearchStrategy[tuple[float, ...]], ...],
     unsupported: Collection[str],
 ) -> RunScenario:
-    count = draw(st.sampled_from((1, 1, 2, 2, 3)))
-    drawn = draw(jobs[draw(st.sampled_from((0, 1, 1)))])
-    deadline, stop_at, cancel_at = draw(ends[draw(st.sampled_from((0, 0, 0, 1, 1)))])
+    count = draw(_LANE_COUNTS)
+    drawn = draw(jobs[draw(_KINDS)])
+    deadline, stop_at, cancel_at = draw(ends[draw(_KINDS_OF_ENDS)])
     lanes = [draw(lane) for lane in _LANES[:count]]  # last, so that any one can be left out
     scripts = []
     for call, timeout in drawn:

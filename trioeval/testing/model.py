@@ -229,7 +229,7 @@ class _ModelRun:
         again = [job for job in mine if job.state == "queued"]
         first = [job for job in again if job.refusals < _OFTEN]
         last = [job for job in again if job.refusals >= _OFTEN]
-        fresh = [job for job in mine if self._may_start(job)]
+        fresh = self._first_fresh(mine)
         if fresh and self.scenario.scripts[fresh[0].index].known == "yes":
             fresh[0].on_lane = False
             self.moved_at = now
@@ -255,12 +255,22 @@ class _ModelRun:
         return True
 
     def _jobs_of(self, lane: ModelLane) -> list[ModelJob]:
-        return [job for job in self.jobs if job.on_lane and job.call.lane == lane.spec.name]
+        """Return the jobs of a lane that are not over."""
+        name = lane.spec.name
+        return [
+            job
+            for job in self.jobs
+            if job.state != "over" and job.on_lane and job.call.lane == name
+        ]
+
+    def _first_fresh(self, jobs: list[ModelJob]) -> list[ModelJob]:
+        """Return the first job that may be started, alone; nothing if there is none."""
+        return list(itertools.islice(filter(self._may_start, jobs), 1))
 
     def _start_on_no_lane(self, now: float) -> bool:
         """Start the first job that waits for no lane, unless too many of them are live."""
         mine = [job for job in self.jobs if not job.on_lane]
-        fresh = [job for job in mine if self._may_start(job)]
+        fresh = self._first_fresh(mine)
         if not fresh:
             return False
         if sum(job.live for job in mine) >= self.scenario.max_live_jobs:
@@ -291,11 +301,9 @@ class _ModelRun:
         """Return jobs of the same key that must be over first."""
         scripts = self.scenario.scripts
         key = scripts[job.index].key
-        return [
-            other
-            for other in self.jobs[: job.index]
-            if key is not None and scripts[other.index].key == key
-        ]
+        if key is None:
+            return []
+        return [other for other in self.jobs[: job.index] if scripts[other.index].key == key]
 
     # Events
 

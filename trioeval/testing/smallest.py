@@ -44,6 +44,7 @@ def find_smallest(
     *,
     count: int,
     seed: int,
+    shrink: bool = True,
 ) -> dict[str, Smallest[X]]:
     """Search for the smallest example of each rule that is broken.
 
@@ -53,6 +54,7 @@ def find_smallest(
         rules: The rules to check.
         count: Number of examples to draw, ≥ 1.
         seed: Equal seeds draw equal examples.
+        shrink: Whether to search for smaller ones; otherwise the first that was drawn is returned.
     """
     # By repr, because examples may hold mappings.
     judged: dict[tuple[str, str], str | None] = {}
@@ -78,7 +80,7 @@ def find_smallest(
     found: dict[str, Smallest[X]] = {}
     for rule, noted in first.items():
         breaks = partial(look, rules=(rule,))
-        shrunk = _shrink(_with_schedule(examples), breaks, count, seed)
+        shrunk = _shrink(_with_schedule(examples), breaks, count, seed) if shrink else None
         drawn = noted if shrunk is None else shrunk
         found[rule] = Smallest(drawn[1], breaks(drawn)[rule])
     return found

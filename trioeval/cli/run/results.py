@@ -13,7 +13,6 @@ from trioeval.columns.lanes import OWN_LANES
 from trioeval.errors import OutputError, StoreError
 from trioeval.report.counts import RowNumbers
 from trioeval.report.files import LINES, output_suffix, write_results
-from trioeval.report.question_eval import run_sentence, sentence
 from trioeval.report.results import Results, RunInfo
 from trioeval.report.tables import UNFINISHED
 from trioeval.session.collector import CollectedRows, Collector
@@ -94,8 +93,11 @@ def show_results(
             failure = error
     for part in parts:
         _show_totals(part)
-    if (totals_line := run_sentence((part.head, part.totals) for part in parts)) is not None:
-        say(totals_line)
+    if any(part.head.questions_file is not None for part in parts):
+        from trioeval.report.question_eval import run_sentence
+
+        if (totals_line := run_sentence((part.head, part.totals) for part in parts)) is not None:
+            say(totals_line)
     for dataset in collector.datasets:
         _show_dataset(dataset)
     totals = [part.totals for part in parts]
@@ -156,5 +158,8 @@ def _show_totals(part: CollectedRows) -> None:
     if part.head.task is not None:
         say(f"task {escape_control_characters(part.head.task, _NAME)}")
     draw(columns_table(part.head.columns, part.totals), sys.stderr)
-    if (totals_line := sentence(part.head, part.totals)) is not None:
-        say(totals_line)
+    if part.head.questions_file is not None:
+        from trioeval.report.question_eval import sentence
+
+        if (totals_line := sentence(part.head, part.totals)) is not None:
+            say(totals_line)
