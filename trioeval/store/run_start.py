@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from trioeval._version import __version__
 from trioeval.columns import is_columns
 from trioeval.errors import UsageError
-from trioeval.evaluation.reconcile import Reconciled, reconcile
 from trioeval.grading import KINDS
 from trioeval.providers.secrets import longest_first, surely_keys
 from trioeval.report.head import head_of
@@ -25,6 +24,7 @@ from trioeval.store.run_list import LATEST
 from trioeval.text import quote
 
 if TYPE_CHECKING:
+    from trioeval.evaluation.reconcile import Reconciled
     from trioeval.evaluation.suite_files import CodeFiles
     from trioeval.store.reader import StoreReader
 
@@ -168,6 +168,7 @@ def reconcile_tasks(
         digests: The digest of the settings of each task, see `task_digest`; "" is a suite without tasks.
         stored_digests: Those of the stored run.
     """
+    from trioeval.evaluation.reconcile import reconcile
     from trioeval.evaluation.suite_files import CodeFiles
 
     before = dict(zip(facts.tasks, facts.sizes, strict=True))
