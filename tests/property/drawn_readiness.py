@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Literal, TypeAlias
 
 import attrs
@@ -279,6 +280,33 @@ _ranks = st.lists(
 ).map(tuple)
 
 
+# Strategies are created once, here or for each size: that takes longer than to draw from them.
+_endless = (math.inf,) * 4
+_count, _either, _rarely = st.integers(1, 2), st.booleans(), st.integers(0, 3)
+_size, _third = st.integers(1, 9), st.integers(0, 2)
+_names: dict[tuple[str, ...], st.SearchStrategy[str]] = {
+    names: _some(names) for names in (("a",), ("a", "b"))
+}
+_several_attempts = st.lists(_attempts, max_size=3)
+_timeouts = _some((math.inf, math.inf, 3.0))
+_deadlines = _some((*_endless, 6.0, 15.0))
+_stops = _some((*_endless, 4.0))
+_cancels = _some((*_endless, 5.0))
+_live = _some((256, 256, 1, 2))
+_salvage: st.SearchStrategy[Salvage] = _some(("run", "now", "group", "group"))
+
+
+@cache
+def _order(size: int) -> st.SearchStrategy[Sequence[int]]:
+    return st.permutations(range(size))
+
+
+@cache
+def _several_jobs(size: int) -> st.SearchStrategy[set[int]]:
+    return st.sets(st.integers(0, size - 1), max_size=2)
+
+
+@cache
 def _lanes(name: str) -> st.SearchStrategy[LaneSpec]:
     return st.builds(
         lambda spec, retries: attrs.evolve(spec, retries=retries),
@@ -287,6 +315,7 @@ def _lanes(name: str) -> st.SearchStrategy[LaneSpec]:
     )
 
 
+@cache
 def _calm_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
     return st.builds(LaneSpec, st.just(name), st.integers(1, 3), adaptive=st.just("off"))
 
@@ -294,34 +323,32 @@ def _calm_lanes(name: str) -> st.SearchStrategy[LaneSpec]:
 @st.composite
 def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
     """Draw any behaviour of a readiness; `calm` draws providers and runs without faults."""
-    names = ("a", "b")[: draw(st.integers(1, 2))]
-    size = draw(st.integers(1, 9))
-    indices = st.integers(0, size - 1)
-    place = draw(st.permutations(range(size)))
-    looks = not calm and draw(st.booleans())
-    leaves = not calm and draw(st.integers(0, 3)) == 0
+    names = ("a", "b")[: draw(_count)]
+    size = draw(_size)
+    place = draw(_order(size))
+    looks = not calm and draw(_either)
+    leaves = not calm and draw(_rarely) == 0
     scripts = []
     for _ in range(size):
-        lane = draw(_some(names))
-        several = () if calm else tuple(draw(st.lists(_attempts, max_size=3)))
+        lane = draw(_names[names])
+        several = () if calm else tuple(draw(_several_attempts))
         call = CallScript(lane, draw(durations), attempts=several)
-        timeout = math.inf if calm else draw(_some((math.inf, math.inf, 3.0)))
-        own = None if leaves and draw(st.booleans()) else lane
+        timeout = math.inf if calm else draw(_timeouts)
+        own = None if leaves and draw(_either) else lane
         scripts.append(JobScript(own, (call,), timeout, known=draw(_looks) if looks else None))
-    endless = (math.inf,) * 4
     lanes = tuple(draw((_calm_lanes if calm else _lanes)(name)) for name in names)
     # Edges without effect: laws of plans in index order leave such jobs out.
     scenario = RunScenario(lanes, tuple(scripts), edges=dict.fromkeys(range(size), ()))
     if not calm:
         scenario = attrs.evolve(
             scenario,
-            deadline=draw(_some((*endless, 6.0, 15.0))),
-            stop_at=draw(_some((*endless, 4.0))),
-            cancel_at=draw(_some((*endless, 5.0))),
-            max_live_jobs=draw(_some((256, 256, 1, 2))),
-            salvage_rounds=draw(st.integers(1, 2)),
+            deadline=draw(_deadlines),
+            stop_at=draw(_stops),
+            cancel_at=draw(_cancels),
+            max_live_jobs=draw(_live),
+            salvage_rounds=draw(_count),
         )
-    several_jobs = st.sets(indices, max_size=2)
+    several_jobs = _several_jobs(size)
     none: frozenset[int] = frozenset()
     return Case(
         scenario,
@@ -329,13 +356,12 @@ def cases(draw: st.DrawFn, *, calm: bool = False) -> Case:
             frozenset(on for on in draw(several_jobs) if place[on] < place[index])
             for index in range(size)
         ),
-        patient=tuple(draw(st.booleans()) for _ in range(size)),
+        patient=tuple(draw(_either) for _ in range(size)),
         ranks=tuple(draw(_ranks) for _ in range(size)),
-        salvage=tuple(draw(_some(("run", "now", "group", "group"))) for _ in range(size)),
-        groups=tuple(draw(st.integers(0, 2)) for _ in range(size)),
+        salvage=tuple(draw(_salvage) for _ in range(size)),
+        groups=tuple(draw(_third) for _ in range(size)),
         withdraws=tuple(
-            frozenset(draw(several_jobs)) if draw(st.integers(0, 2)) == 0 else none
-            for _ in range(size)
+            frozenset(draw(several_jobs)) if draw(_third) == 0 else none for _ in range(size)
         ),
     )
 
