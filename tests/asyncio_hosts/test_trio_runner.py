@@ -130,19 +130,37 @@ def test_a_group_crosses_as_it_is(run: RunLoop[None]) -> None:
         run(main())
 
 
-def test_a_function_that_ends_the_program_ends_it_from_the_loop(run: RunLoop[None]) -> None:
+LEAVES = """
+import asyncio, sys, trio
+from trioeval.asyncio import TrioRunner
+
+async def leave():
+    await trio.lowlevel.checkpoint()
+    sys.exit(7)
+
+async def main():
+    async with TrioRunner() as runner:
+        await runner.run(leave)
+
+try:
+    asyncio.run(main())
+except SystemExit as exit:
+    print("left from the loop with", exit)
+    raise
+"""
+
+
+@pytest.mark.slow
+def test_a_function_that_ends_the_program_ends_it_from_the_loop() -> None:
     """`SystemExit` is raised where the call was made."""
-
-    async def leave() -> None:
-        await trio.lowlevel.checkpoint()
-        sys.exit(7)
-
-    async def main() -> None:
-        async with TrioRunner() as runner:
-            await runner.run(leave)
-
-    with pytest.raises(SystemExit, match="7"):
-        run(main())
+    left = subprocess.run(
+        [sys.executable, "-c", LEAVES],
+        capture_output=True,
+        text=True,
+        timeout=TOO_LONG,
+        check=False,
+    )
+    assert (left.returncode, left.stdout) == (7, "left from the loop with 7\n"), left.stderr
 
 
 def test_cancelling_waits_until_the_call_has_ended(run: RunLoop[None]) -> None:
