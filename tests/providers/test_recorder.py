@@ -228,7 +228,8 @@ def rerun(folder: Path, suite: Suite, mine: Any) -> tuple[list[Any], list[Any]]:
     async def main() -> tuple[list[Any], list[Any]]:
         with trio.fail_after(60):
             with Recorder.create(folder / "r.jsonl") as recorder:
-                first = await answers(prepare(suite, providers={"mine": mine}), recorder)
+                own = {} if mine is None else {"mine": mine}
+                first = await answers(prepare(suite, providers=own), recorder)
             return first, await answers(prepare(suite, replay=folder / "r.jsonl"))
 
     return trio.run(main)
