@@ -241,7 +241,7 @@ def test_lanes_are_made_of_a_list_of_configurations(specs: Any, message: str) ->
 
 
 def test_a_deadline_that_is_a_duration_is_refused() -> None:
-    """Trio's clock starts at 10 000 s or more: a deadline before that is a duration, a later one may have passed."""
+    """Trio's clock starts at 10 000 s or more: a deadline before that is a duration, a later one passed."""
 
     async def start() -> list[Any]:
         await trio.sleep(5000)
