@@ -51,7 +51,7 @@ async def fetch(url: str) -> list[str]:
 
 async def crawl(start: str) -> list[str]:
     """Return a line for every page that can be reached from `start`."""
-    seen, lines = {start}, []
+    seen, lines = {start}, list[str]()
     async with map_on_lanes(
         fetch, [start], lane=lambda url: urlsplit(url).netloc, spec=POLITE
     ) as pages:
