@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import inspect
 import pkgutil
 import subprocess
 import sys
@@ -138,7 +137,7 @@ def test_an_example_has_less_than_sixty_lines(path: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_print_the_documented_output(name: str) -> None:
     """The names of the kernel and of Trio are defined, as for its readers."""
-    public = {name: part for name, part in vars(kernel).items() if not inspect.ismodule(part)}
+    public = {name: getattr(kernel, name) for name in dir(kernel) if name[0] != "_"}
     names = {"trio": trio, **public}
     module = importlib.import_module(name)
     assert doctest.testmod(module, extraglobs=names).failed == 0
