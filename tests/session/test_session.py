@@ -336,9 +336,10 @@ def test_an_exception_of_the_block_cancels_the_run_and_is_not_wrapped() -> None:
 
 @pytest.mark.parametrize("own", [ValueError, KeyboardInterrupt])
 def test_a_failed_run_hides_no_exception_of_its_block(
-    own: type[BaseException], tmp_path: Path
+    own: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of a dataset cannot be created, which fails the run while the block waits for it."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "blocked").touch()
     column = {"name": "a", "type": "sampler", "sampler": "uuid"}
     suite = trioeval.parse_suite(
