@@ -84,7 +84,8 @@ def check(server: BillingServer, folder: Path, document: Mapping[str, Any]) -> N
     assert sum(cells["tokens"](None, one) for one in records) == tokens  # type: ignore[arg-type]
     assert cost_of([cells["cost_usd"](None, one) for one in records]) == cost  # type: ignore[arg-type]
     for query in (*SUMS, "SELECT tokens, cost_usd FROM runs"):
-        assert first(folder, query) == (tokens, cost)
+        found_tokens, found_cost = first(folder, query)
+        assert (found_tokens, found_cost or 0.0) == (tokens, cost)  # no cost: no reply had a usage
     (activity,) = first(folder, "SELECT body FROM activity")
     lanes = json.loads(activity)["lanes"].values()
     assert sum(one["tokens"] for one in lanes) == tokens
@@ -106,7 +107,7 @@ COUNTS = st.integers(0, 10**6)
 CHARGES = st.builds(Charge, st.sampled_from(KINDS), COUNTS, COUNTS)
 
 
-@settings(max_examples=5)
+@settings(max_examples=60)
 @given(rows=st.lists(st.lists(CHARGES, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_totals_are_what_the_server_charged(rows: list[list[Charge]]) -> None:
     """Over any sequence of replies: complete, empty, cut off, failed with a usage, tried again."""
