@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from billing import KINDS, BillingServer, Charge, billing_server
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trioeval.cli import run_command_line
@@ -85,7 +85,8 @@ def check(server: BillingServer, folder: Path, document: Mapping[str, Any]) -> N
     assert cost_of([cells["cost_usd"](None, one) for one in records]) == cost  # type: ignore[arg-type]
     for query in (*SUMS, "SELECT tokens, cost_usd FROM runs"):
         found_tokens, found_cost = first(folder, query)
-        assert (found_tokens, found_cost or 0.0) == (tokens, cost)  # no cost: no reply had a usage
+        # Both are NULL where no reply reported a usage.
+        assert (found_tokens or 0, found_cost or 0.0) == (tokens, cost)
     (activity,) = first(folder, "SELECT body FROM activity")
     lanes = json.loads(activity)["lanes"].values()
     assert sum(one["tokens"] for one in lanes) == tokens
@@ -107,7 +108,8 @@ COUNTS = st.integers(0, 10**6)
 CHARGES = st.builds(Charge, st.sampled_from(KINDS), COUNTS, COUNTS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=5)
+@example(rows=[[Charge("free_down")]])
 @given(rows=st.lists(st.lists(CHARGES, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_totals_are_what_the_server_charged(rows: list[list[Charge]]) -> None:
     """Over any sequence of replies: complete, empty, cut off, failed with a usage, tried again."""
