@@ -473,7 +473,9 @@ def test_observers_are_called_on_the_loop() -> None:
             providers={"mine": shout}, observers=[Watching(), AsyncioObserver()]
         ) as session:
             await session.collect(suite)
-            assert log == ["start", "call", "row 0", "row 1", "finished"]
+            # Rows end in any order: a slot of the lane holds a call, not its row.
+            assert sorted(log[2:4]) == ["row 0", "row 1"]
+            assert [*log[:2], *log[4:]] == ["start", "call", "finished"]
 
     asyncio.run(main())
 

@@ -90,38 +90,18 @@ async def run_suite(
     """
     check_on_asyncio("run_suite")
     loop = asyncio.get_running_loop()
-    trio_stop = trio.Event()
-    with progress_display(wanted=progress) as display:
-        async with TrioRunner() as runner:
-            prepared = await runner.run(
-                partial(
-                    prepared_of,
-                    suite,
-                    providers_on_asyncio(runner, providers),
-                    kinds,
-                    trusted=trusted,
-                    allow_env=allow_env,
-                )
-            )
-            counter = RowCounter(prepared.size)
-            options = RunOptions(
-                emit=runner.on_asyncio(emit),
-                stop=trio_stop,
-                observe=posted(loop, observe),
-                run_id=run_id,
-                warn=posted(loop, warn) or log.warning,
-                record_observers=[counter],
-            )
-            stopping = (
-                None if stop is None else asyncio.ensure_future(_stop(stop, runner, trio_stop))
-            )
-            display.watch(counter.read)
-            try:
-                return await runner.run(run_with_options, prepared, options)
-            finally:
-                display.show(counter.counts)
-                if stopping is not None:
-                    stopping.cancel()
+
+    def options(runner: TrioRunner) -> RunOptions:
+        return RunOptions(
+            emit=runner.on_asyncio(emit),
+            observe=posted(loop, observe),
+            run_id=run_id,
+            warn=posted(loop, warn) or log.warning,
+        )
+
+    load = partial(prepared_of, suite, kinds=kinds, trusted=trusted, allow_env=allow_env)
+    _, summary = await _run(load, providers, options, stop=stop, progress=progress)
+    return summary
 
 
 async def collect(
@@ -148,31 +128,46 @@ async def collect(
         ['hello']
     """
     check_on_asyncio("collect")
+    rows: list[Row] = []
+
+    async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
+        rows.append(row)
+
+    def options(_: TrioRunner) -> RunOptions:
+        return RunOptions(emit=keep)
+
+    load = partial(prepared_of, suite, kinds=kinds, trusted=trusted, allow_env=allow_env)
+    prepared, _ = await _run(load, providers, options, progress=progress)
+    return in_task_order(prepared, rows)
+
+
+async def _run(
+    load: Callable[..., Awaitable[PreparedSuite]],
+    providers: Mapping[str, Provider] | None,
+    options: Callable[[TrioRunner], RunOptions],
+    *,
+    stop: asyncio.Event | None = None,
+    progress: bool | None,
+) -> tuple[PreparedSuite, SuiteSummary]:
+    """Load a suite and run it in a thread of its own, and show its progress."""
     with progress_display(wanted=progress) as display:
         async with TrioRunner() as runner:
             prepared = await runner.run(
-                partial(
-                    prepared_of,
-                    suite,
-                    providers_on_asyncio(runner, providers),
-                    kinds,
-                    trusted=trusted,
-                    allow_env=allow_env,
-                )
+                partial(load, providers=providers_on_asyncio(runner, providers))
             )
             counter = RowCounter(prepared.size)
+            trio_stop = trio.Event()
+            chosen = attrs.evolve(options(runner), stop=trio_stop, record_observers=[counter])
+            stopping = (
+                None if stop is None else asyncio.ensure_future(_stop(stop, runner, trio_stop))
+            )
             display.watch(counter.read)
-            rows: list[Row] = []
-
-            async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
-                rows.append(row)
-
-            options = RunOptions(emit=keep, record_observers=[counter])
             try:
-                await runner.run(run_with_options, prepared, options)
+                return prepared, await runner.run(run_with_options, prepared, chosen)
             finally:
                 display.show(counter.counts)
-            return in_task_order(prepared, rows)
+                if stopping is not None:
+                    stopping.cancel()
 
 
 def providers_on_asyncio(
