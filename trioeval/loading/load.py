@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.documents import check_plain, read_suite_documents, top_key
-from trioeval.documents.files import FILE, FileContext, anchored, names_file
+from trioeval.documents.files import FILE, FileContext, anchored, names_file, roots_of
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -306,7 +306,7 @@ def load_suite(
         path: A `.json`, `.yaml`, `.yml` or `.toml` file. Relative paths in it are relative to its folder.
         more: Further suite files, whose prompts, providers and tests are added; other keys are overridden.
         environ: The environment for `{{env.NAME}}` and switches; the process environment if None.
-        allow_outside: The suite may read files outside of its folder.
+        allow_outside: The suite may read files outside of its repository, or else its folder.
         allow_empty: A list or a file of tests may be empty.
         given: Top-level keys that replace those of the files, see `apply_given`. Their paths are absolute,
             and the folders of their files may be read.
@@ -340,7 +340,7 @@ def load_suite(
     context = FileContext(
         directory=files[0].absolute().parent,
         environ=environ,
-        roots=tuple(file.absolute().parent for file in files),
+        roots=roots_of((file.absolute().parent for file in files), trust),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         kinds=kinds,
@@ -395,7 +395,7 @@ def parse_suite(
         document: The data, as `json.load` returns it. Templates like `{{env.NAME}}` are rendered in the run.
         directory: The base of relative paths; the working directory if None.
         environ: The environment for switches; the process environment if None.
-        allow_outside: The suite may read files outside of `directory`.
+        allow_outside: The suite may read files outside of the repository of `directory`, or else of that.
         allow_empty: A list or a file of tests may be empty.
         given: As for `load_suite`.
         kinds: The known assertion types.
@@ -420,7 +420,7 @@ def parse_suite(
     context = FileContext(
         directory=directory,
         environ=os.environ if environ is None else environ,
-        roots=(directory,),
+        roots=roots_of([directory], trust),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         kinds=kinds,
@@ -536,7 +536,7 @@ class _Loading:
     def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
         """Return the suite with its context, files and warnings."""
         context = self.context
-        roots = context.roots if len(context.roots) > 1 else ()
+        roots = () if context.roots == (context.directory,) else context.roots
         suite = in_every_task(
             suite,
             lambda one: attrs.evolve(
