@@ -38,7 +38,7 @@ def parsed(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> Suite:
     """Return a suite of one dataset; `top` of the entry is the top of the file."""
     top = {"providers": list(PROVIDERS), **entry.pop("top", {})}
     task = {"id": "data", "type": "columns", "rows": 3, "columns": [*columns], **entry}
-    return parse_suite({**top, "tasks": [task]}, directory=folder)
+    return parse_suite({**top, "tasks": [task]}, directory=folder, strict=True)
 
 
 def settings_of(folder: Path, *columns: Mapping[str, Any], **entry: Any) -> ColumnsSettings:

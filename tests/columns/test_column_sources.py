@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def parsed(folder: Path, *tasks: dict[str, Any]) -> Suite:
     providers = [{"id": "echo", "label": "writer"}]
-    return parse_suite({"providers": providers, "tasks": [*tasks]}, directory=folder)
+    return parse_suite({"providers": providers, "tasks": [*tasks]}, directory=folder, strict=True)
 
 
 def exam(**tests: Any) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def test_cyclic_tasks_are_reported(folder: Path) -> None:
 
 def test_only_tasks_may_use_rows(folder: Path) -> None:
     """A suite without tasks has no earlier tasks."""
-    with pytest.raises(SuiteError, match='"fromTask" is not a key here'):
+    with pytest.raises(SuiteError, match="a test needs at least one of"):
         parse_suite({"providers": ["echo"], "tests": {"fromTask": "data"}}, directory=folder)
 
 

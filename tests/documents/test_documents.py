@@ -153,7 +153,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
 
 def problems(path: str | Path) -> str:
     with pytest.raises(SuiteError) as caught:
-        load_suite(path)
+        load_suite(path, strict=True)
     return str(caught.value)
 
 

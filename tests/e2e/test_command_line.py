@@ -141,6 +141,12 @@ def test_flags_change_the_run_and_not_the_file(tmp_path: Path) -> None:
         (["veiw"], 2, 'did you mean the command "view"?'),
         (["broken.json"], 2, "broken.json:1:15: $: not JSON: expecting value"),
         (["typo.yaml"], 2, 'typo.yaml:2:1: $.promtps: "promtps" is not a key here'),
+        (["noted.yaml", "--strict"], 2, 'noted.yaml:2:1: $.author: "author" is not a key here'),
+        (
+            ["noted.yaml", "-o", "x.xlsx"],  # loaded, and then refused
+            2,
+            "x.xlsx: the suffix must be one of .csv, ",
+        ),
         (["none.json"], 2, "none.json:1:1: $: the suite has no providers"),
         (["unknown.json"], 2, 'unknown.json:1:16: $.providers[0].id: unknown provider "opneai:x"'),
         (
@@ -176,6 +182,7 @@ def test_errors_are_reported_in_a_line_and_nothing_runs(
     """Neither traceback nor stdout is printed; the exit code shows whose error it is."""
     (tmp_path / "broken.json").write_text('{"providers": }')
     (tmp_path / "typo.yaml").write_text("providers: [echo]\npromtps: [x]\n")
+    (tmp_path / "noted.yaml").write_text("providers: [echo]\nauthor: Ada\n")
     (tmp_path / "none.json").write_text('{"prompts": ["x"]}')
     (tmp_path / "unknown.json").write_text('{"providers": ["opneai:x"]}')
     write(tmp_path / "good.json", {"providers": ["echo"], "prompts": ["x"]})

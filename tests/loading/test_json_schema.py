@@ -225,7 +225,7 @@ def test_wrong_shapes_are_refused_by_both(part: dict[str, Any]) -> None:
     document = part if "prompts" in part else {"providers": ["echo"], **part}
     assert not VALIDATOR.is_valid(document)
     with pytest.raises(SuiteError):
-        parse_suite(document)
+        parse_suite(document, strict=True)
 
 
 RIGHT: list[dict[str, Any]] = [

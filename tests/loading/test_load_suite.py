@@ -150,7 +150,7 @@ def message_of(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(folder)
     (folder / name).write_text(text)
     with pytest.raises(SuiteError) as caught:
-        load_suite(name)
+        load_suite(name, strict=True)
     return str(caught.value)
 
 

@@ -25,7 +25,7 @@ def problems_of(*tasks: Any, **top: Any) -> list[str]:
         {"type": "prompt_eval", **task} if isinstance(task, dict) else task for task in tasks
     ]
     with pytest.raises(SuiteError) as caught:
-        parse_suite({"providers": ["echo", GPT], **top, "tasks": entries})
+        parse_suite({"providers": ["echo", GPT], **top, "tasks": entries}, strict=True)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -134,8 +134,10 @@ def test_mistakes_of_the_top_are_reported_once_and_those_of_tasks_in_them() -> N
 def test_targets_are_named_with_the_key_of_the_file() -> None:
     """This also holds if a task names one."""
     with pytest.raises(SuiteError) as caught:
-        parse_suite({"targets": [{"id": "echo", "x": 1}], "tasks": [{"type": "prompt_eval"}]})
-    assert [problem.path for problem in caught.value.problems] == ["$.targets[0].x"]
+        parse_suite({"targets": [{"id": "echo", "lable": 1}], "tasks": [{"type": "prompt_eval"}]})
+    assert [problem.path for problem in caught.value.problems] == ["$.targets[0].lable"]
+    suite = parse_suite({"targets": [{"id": "echo", "x": 1}], "tasks": [{"type": "prompt_eval"}]})
+    assert [problem.path for problem in suite.warnings] == ["$.targets[0].x"]
 
 
 def test_keys_and_types_of_tasks_are_checked() -> None:

@@ -102,7 +102,7 @@ def test_qe_03_the_version_is_one(version: dict[str, Any], message: str) -> None
 
 
 def test_qe_04_invalid_question_files_are_reported(tmp_path: Path) -> None:
-    """The cases are two documents, unknown keys on both levels, and blank, empty or missing values."""
+    """The cases are two documents, misspelt keys on both levels, and blank, empty or missing values."""
     two = f"{yaml.safe_dump(document(SKY))}---\nx: 1\n"
     (problem,) = problems_of(tmp_path, "q.yaml", two)
     assert problem.startswith("q.yaml:9:1: $: not YAML: expected a single document in the stream")
@@ -113,10 +113,10 @@ def test_qe_04_invalid_question_files_are_reported(tmp_path: Path) -> None:
             {**SKY, "answers": ["", "Blue"], "correct_answers": []},
             {"correctAnswers": ["x"], "correct_answers": ["x"]},
             "Sky?",
-            more=1,
+            version_=1,
         )
     ) == [
-        ("more", '"more" is not a key here'),
+        ("version_", '"version_" is not a key here'),
         ("questions[0].answer", '"answer" is not a key here'),
         ("questions[0].question", "must not be blank"),
         ("questions[1].answers", "no answers are given"),

@@ -20,7 +20,8 @@ REDIS = {"backend": "redis", "url": "redis://localhost:6379/0"}
 
 
 def parsed(limits: Any, directory: Path | None = None, **more: Any) -> Suite:
-    return parse_suite({"providers": ["echo"], "limits": limits, **more}, directory=directory)
+    document = {"providers": ["echo"], "limits": limits, **more}
+    return parse_suite(document, directory=directory, strict=True)
 
 
 def problems_of(limits: Any, directory: Path | None = None, **more: Any) -> list[str]:

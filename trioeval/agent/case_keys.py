@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trioeval.agent.model import DONE_TYPE, Case
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, ignore_key
 from trioeval.documents.structure import fields_by_key, snake
 from trioeval.grading.registry import split_type
 from trioeval.suite.test_form import ExtraForm
@@ -28,9 +28,12 @@ def form_without_cases() -> ExtraForm:
     )
 
 
-def _refuse(value: Any, _wanted: Any) -> Case:
-    messages = (f"{key} belongs to tests of tasks of type agent" for key in value)
-    raise MistakenError(*map(_misplaced, messages, value))
+def _refuse(value: Any, _wanted: Any) -> None:
+    """Refuse keys of cases; a mere id, which tests of other tools often have, is only ignored."""
+    mistakes = [_misplaced(f"{key} belongs to tests of tasks of type agent", key) for key in value]
+    if value.keys() != {"id"}:
+        raise MistakenError(*mistakes)
+    ignore_key(*mistakes)
 
 
 def refuse_by_default(default_test: Mapping[str, Any]) -> None:

@@ -93,7 +93,9 @@ class SuiteFlags:
     """`name=value`: a tag of the run in result files. Repeatable."""
     env_file: EnvFiles = ()
     allow_outside: Switch = False
-    """Let the suite read and write files outside its folder."""
+    """Let the suite read and write files outside its repository, or else its folder."""
+    strict: Switch = False
+    """Refuse keys of the suite that are not known; otherwise only misspelt ones are refused."""
     untrusted: Switch = False
     """Refuse code in the suite, hide the environment from it, and call only the providers that it names."""
     allow_env: Texts = ()

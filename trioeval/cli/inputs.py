@@ -181,6 +181,7 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
         trusted=not flags.what.untrusted,
         allow_env=flags.what.allow_env,
         plans=flags.output.plan,
+        strict=flags.what.strict,
     )
     return load(*files) if files else load({})
 

@@ -3,6 +3,7 @@
 References between columns are checked in `names`.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -35,7 +36,7 @@ from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
 from trioeval.documents.paths import read_path
 from trioeval.documents.placing import placed, read_placed
-from trioeval.documents.structure import Hook, object_hook, some_text
+from trioeval.documents.structure import Hook, fields_by_key, object_hook, some_text
 from trioeval.grading import Assertion, Computed, Kinds, output_text, quote
 from trioeval.grading.algebra import SET
 from trioeval.grading.kind import ComparisonJudge, ExternalJudge
@@ -116,8 +117,16 @@ class _Forms:
             hooks["target"] = self._target
         inside = {} if sampler is None else {"sampler": SAMPLERS[sampler]}
         made = {"name": ""} if model is SeedColumns else {}  # its first column, see `_with_outputs`
+        # Other columns are found by these keys, in entries of any kind.
+        elsewhere = itertools.chain.from_iterable(map(fields_by_key, KINDS.values()))
         return object_hook(
-            self.converter, model, hooks=hooks, inside=inside, made=made, check=self._check
+            self.converter,
+            model,
+            hooks=hooks,
+            inside=inside,
+            made=made,
+            elsewhere=set(elsewhere),
+            check=self._check,
         )
 
     def _provider(self, value: Any, _wanted: Any) -> int:

@@ -16,7 +16,14 @@ from trioeval.columns.model import Column, ColumnsSettings, ErrorWindow, Process
 from trioeval.columns.names import NameReader, related
 from trioeval.columns.types import column_types, extras_of, matches, written_columns
 from trioeval.documents.files import FileContext
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    kind,
+    moved_unknown_keys,
+    nearest,
+)
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import (
     Hook,
@@ -70,7 +77,8 @@ def columns_suite(
     warn = reading.context.warn
     context = attrs.evolve(reading.context, warn=lambda warning: warn(placed(warning)))
     try:
-        suite = reading.structure({**data, "providers": written}, context)
+        with moved_unknown_keys(placed):
+            suite = reading.structure({**data, "providers": written}, context)
     except MistakenError as error:
         mistakes += map(placed, error.parts)
     roster = ProviderIndex(

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from trioeval.documents.environment import render_environment
-from trioeval.documents.files import FileContext
+from trioeval.documents.files import FileContext, roots_of
 from trioeval.documents.merge import MergedPart, Origin, combine
 from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
@@ -77,7 +77,7 @@ def read_suite_documents(
     Args:
         files: Later ones add to earlier ones, or override them.
         environ: The environment variables.
-        allow_outside: References may leave the folder of the file that contains them.
+        allow_outside: References may leave the root of the file that contains them.
         trust: Which environment variables templates may see.
         with_own_paths: Makes the paths in a file independent of its folder; called for files in another
             folder than the first.
@@ -90,7 +90,11 @@ def read_suite_documents(
     for file in files:
         directory = file.absolute().parent
         context = FileContext(
-            directory=directory, environ=environ, allow_outside=allow_outside, trust=trust
+            directory=directory,
+            environ=environ,
+            roots=roots_of([directory], trust),
+            allow_outside=allow_outside,
+            trust=trust,
         )
         try:
             one = _read(file, context, alone=len(files) == 1)

@@ -1,11 +1,11 @@
 """The context in which the files of a suite are read: folder, environment, permissions.
 
 A suite from an unknown source must not be able to put `/etc/passwd` into a prompt, so files outside of its
-folder are refused unless the user allows them. Links are resolved before the check.
+repository, or else its folder, are refused unless the user allows them. Links are resolved before the check.
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.documents.patterns import MOST_ENTRIES, TooFarError, files_matching, is_glob
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.grading import KINDS, Kinds, quote
-from trioeval.paths import Fence, Refused
+from trioeval.paths import Fence, Refused, suite_root
 from trioeval.text import Verbatim
 
 # Paths that are valid from anywhere and still show how they were written.
@@ -85,7 +85,7 @@ class FileContext:
     """The base of relative paths; absolute."""
     environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     roots: tuple[Path, ...] = attrs.field()
-    """The folders of the suite's own files; paths that lead out of them are refused."""
+    """The folders of the suite's own files, or of their repositories; paths out of them are refused."""
     allow_outside: bool = False
     allow_empty: bool = False
     """True if a list or a file of tests may be empty."""
@@ -164,7 +164,7 @@ class FileContext:
         """Return the file that `file://x` or `x` names.
 
         Raises:
-            MistakenError: The file does not exist, or is outside of the suite's folder.
+            MistakenError: The file does not exist, or is outside of the suite's root.
         """
         return self._file(reference, "write the name of a file")
 
@@ -172,7 +172,7 @@ class FileContext:
         """Return the files that a path or a glob names, sorted.
 
         Raises:
-            MistakenError: No file matches, or one is outside of the suite's folder.
+            MistakenError: No file matches, or one is outside of the suite's root.
         """
         folder, reference = unanchored(reference)
         if folder is not None:
@@ -193,7 +193,7 @@ class FileContext:
         """Return the file or folder that `file://x` or `x` names.
 
         Raises:
-            MistakenError: It does not exist, or is outside of the suite's folder.
+            MistakenError: It does not exist, or is outside of the suite's root.
         """
         folder, reference = unanchored(reference)
         path = self._inside(reference, (folder or self.directory) / reference.removeprefix(FILE))
@@ -207,10 +207,10 @@ class FileContext:
 
         Args:
             reference: Names a file or a folder; it need not exist.
-            also: Folders besides the suite's own that it may lead into.
+            also: Folders besides the suite's roots that it may lead into.
 
         Raises:
-            MistakenError: It is outside of the suite's folder.
+            MistakenError: It is outside of the suite's root.
         """
         folder, reference = unanchored(reference)
         path = (folder or self.directory) / reference.removeprefix(FILE)
@@ -229,7 +229,7 @@ class FileContext:
         return path
 
     def matches(self, named: str) -> bool:
-        """Return whether a pattern matches any file, inside of the suite's folder or not.
+        """Return whether a pattern matches any file, inside of the suite's root or not.
 
         Raises:
             MistakenError: The search would take too long.
@@ -275,8 +275,15 @@ class FileContext:
         return Mistake(f"{noun} not found: {quote(reference)}", hint)
 
 
+def roots_of(folders: Iterable[Path], trust: Trust) -> tuple[Path, ...]:
+    """Return the folders whose files suites may open; an untrusted suite stays in its own."""
+    return tuple(
+        dict.fromkeys(suite_root(folder) if trust.trusted else folder for folder in folders)
+    )
+
+
 def wrong_paths(variables: Mapping[str, str], context: FileContext) -> Iterator[Mistake]:
-    """Yield a mistake for each variable of a suite that names a file outside of its folder."""
+    """Yield a mistake for each variable of a suite that names a file outside of its root."""
     for variable in (prefix + name for prefix in _PREFIXES for name in _NAMES_OF_FILES):
         if named := variables.get(variable):
             try:

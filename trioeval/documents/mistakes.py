@@ -1,8 +1,9 @@
 """Mistakes in a document, before their file and line are known."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -54,6 +55,111 @@ class MistakenError(ValueError):
         super().__init__("; ".join(part.message for part in parts))
 
 
+# Unknown keys are found deep in a document, where nothing knows their whole path. They are collected on
+# the way up, as mistakes are, and whatever completes the path of a mistake completes theirs.
+
+_COLLECTED: ContextVar[list[Mistake] | None] = ContextVar("_COLLECTED", default=None)
+
+
+@contextmanager
+def collect_unknown_keys() -> Iterator[list[Mistake]]:
+    """Collect the unknown keys that a block ignores; outside of such a block they are forgotten."""
+    found: list[Mistake] = []
+    token = _COLLECTED.set(found)
+    try:
+        yield found
+    finally:
+        _COLLECTED.reset(token)
+
+
+@contextmanager
+def moved_unknown_keys(move: Callable[[Mistake], Mistake]) -> Iterator[None]:
+    """Complete the paths of the unknown keys that a block ignores."""
+    start = _collected()
+    try:
+        yield
+    finally:
+        _move_collected(start, move)
+
+
+def _collected() -> int:
+    found = _COLLECTED.get()
+    return 0 if found is None else len(found)
+
+
+def _move_collected(start: int, move: Callable[[Mistake], Mistake]) -> None:
+    found = _COLLECTED.get()
+    if found is not None and len(found) > start:
+        found[start:] = map(move, found[start:])
+
+
+def unknown_key(
+    key: str, known: Collection[str], *, before: Iterable[Mistake] = (), refused: bool = False
+) -> Iterator[Mistake]:
+    """Yield the mistake of a key that is not known; if it resembles no known key, ignore it.
+
+    Args:
+        key: The key.
+        known: The keys that are known.
+        before: Mistakes that are already found: their hints are not repeated.
+        refused: It is a mistake in any case.
+
+    Example:
+        >>> [mistake.hint for mistake in unknown_key("asserts", ["assert", "vars"])]
+        ['did you mean "assert"?']
+        >>> list(unknown_key("author", ["assert", "vars"]))
+        []
+    """
+    hint = nearest(key, known, most=FEW_KEYS)
+    is_repeated = any(hint == mistake.hint for mistake in before)
+    mistake = Mistake(
+        f'"{key}" is not a key here', None if is_repeated else hint, at=(key,), key=True
+    )
+    if refused or is_misspelt(key, known):
+        yield mistake
+    else:
+        ignore_key(mistake)
+
+
+def ignore_key(mistake: Mistake) -> None:
+    """Collect a key without effect, as the mistake that it is if unknown keys are refused."""
+    if (found := _COLLECTED.get()) is not None:
+        found.append(mistake)
+
+
+def unknown_key_warnings(unknown: Iterable[Mistake]) -> Iterator[Mistake]:
+    """Yield the warnings of unknown keys, one for all paths that differ only in the indices of entries.
+
+    Example:
+        >>> keys = [Mistake('"a" is not a key here', at=("tests", n, "a")) for n in range(3)]
+        >>> [(one.at, one.message) for one in unknown_key_warnings(keys)]
+        [(('tests', 0, 'a'), '"a" is not a key here and has no effect (3 times)')]
+    """
+    alike: dict[object, list[Mistake]] = {}
+    for mistake in dict.fromkeys(unknown):
+        steps = tuple(step if isinstance(step, str) else 0 for step in mistake.at)
+        alike.setdefault((mistake.file, steps), []).append(mistake)
+    for first, *more in alike.values():
+        times = f" ({len(more) + 1} times)" if more else ""
+        yield attrs.evolve(first, message=f"{first.message} and has no effect{times}", hint=None)
+
+
+def is_misspelt(key: str, known: Iterable[str]) -> bool:
+    """Return whether an unknown key looks like a misspelling of a known one.
+
+    Example:
+        >>> is_misspelt("treshold", ["threshold"]), is_misspelt("outputs", ["outputPath"])
+        (True, False)
+    """
+    folded, key = {_folded(one) for one in known}, _folded(key)
+    has_same_letters = any(sorted(one) == sorted(key) for one in folded)  # `hihg` for `high`
+    return has_same_letters or bool(difflib.get_close_matches(key, folded, n=1, cutoff=_MISSPELT))
+
+
+_MISSPELT = 0.8
+"""The ratio of difflib from which a key counts as a misspelling; `lable` for `label` has exactly this one."""
+
+
 class Mistakes(list[Mistake]):
     """Mistakes of several parts of a value, to be raised together.
 
@@ -85,8 +191,11 @@ class Mistakes(list[Mistake]):
 class _MistakeCollector:
     gathered: Mistakes
     steps: DocumentPath
+    start: int = attrs.field(default=0, init=False)
+    """The number of unknown keys before the block."""
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        self.start = _collected()
 
     def __exit__(
         self,
@@ -94,6 +203,8 @@ class _MistakeCollector:
         error: BaseException | None,
         _: TracebackType | None,
     ) -> bool:
+        if self.steps:
+            _move_collected(self.start, lambda part: part.below(*self.steps))
         if not isinstance(error, MistakenError):
             return False
         self.gathered.extend(part.below(*self.steps) for part in error.parts)
@@ -104,7 +215,8 @@ class _MistakeCollector:
 def below(*steps: str | int) -> Iterator[None]:
     """Re-raise the mistakes of a block relative to the enclosing value."""
     try:
-        yield
+        with moved_unknown_keys(lambda part: part.below(*steps)):
+            yield
     except MistakenError as error:
         raise MistakenError(*(part.below(*steps) for part in error.parts)) from None
 

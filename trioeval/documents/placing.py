@@ -7,7 +7,7 @@ from typing import TypeVar
 import attrs
 
 from trioeval.documents import Document, read_document
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, moved_unknown_keys
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ def structured(document: Document, file: Path, structure: Callable[[object], T])
         MistakenError: All of its mistakes, with their positions in the file.
     """
     try:
-        return structure(document.data)
+        with moved_unknown_keys(lambda part: placed([part], file, document)[0]):
+            return structure(document.data)
     except MistakenError as error:
         raise MistakenError(*placed(error.parts, file, document)) from None

@@ -1,10 +1,9 @@
-"""Strict structuring with cattrs: no conversions, no ignored keys, every mistake reported with its position.
+"""Strict structuring with cattrs: no conversions, every mistake reported with its position.
 
 A model describes each field once, for the hook that reads it, for its JSON Schema and for its plain form: the
 key is in the metadata of the field, the values allowed in files are in its type.
 """
 
-import difflib
 import functools
 import itertools
 import math
@@ -16,13 +15,14 @@ import attrs
 import cattrs
 
 from trioeval.documents.mistakes import (
-    FEW_KEYS,
     Mistake,
     MistakenError,
     Mistakes,
+    is_misspelt,
     kind,
-    nearest,
     read_each,
+    read_list,
+    unknown_key,
 )
 from trioeval.grading import quote
 from trioeval.text import KEY
@@ -149,7 +149,6 @@ Factor: TypeAlias = Annotated[float, AtLeast(1)]
 Milliseconds: TypeAlias = Annotated[float, AtLeast(1)]
 
 
-_MISSPELT = 0.85  # ratio of difflib from which an unknown key counts as a misspelling
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -210,6 +209,7 @@ def object_hook(
     not_yet: Collection[str] = (),
     hooks: Mapping[str, Hook] = MappingProxyType({}),
     beside: Collection[str] = (),
+    elsewhere: Collection[str] = (),
     inside: Mapping[str, type] = MappingProxyType({}),
     made: Mapping[str, Any] = MappingProxyType({}),
     check: Callable[[Any], Iterable[Mistake]] = lambda _: (),
@@ -226,6 +226,7 @@ def object_hook(
         model: An attrs class.
         not_yet: Keys in camelCase that are known but not supported; they are accepted with empty values.
         hooks: Hooks of single fields, in place of those of their types; also of fields of models beside.
+        elsewhere: Keys in camelCase of other kinds of such an object, which are refused in this one.
         inside: The models of fields beside others that their types do not name.
         made: Values of fields that files cannot set and that have no default.
         beside: Further keys that the object may have and that are read elsewhere; used for suggestions.
@@ -244,6 +245,7 @@ def object_hook(
         also=other_names(model),
         not_yet=not_yet,
         beside=beside,
+        elsewhere={*elsewhere, *map(snake, elsewhere)},
         has_rest=bool(rest),
     )
     needed = [key for key, field in fields.items() if field.default is attrs.NOTHING]
@@ -270,10 +272,8 @@ def object_hook(
             if part is None and key not in needed:
                 continue
             name, target, structure = reader(key)
-            try:
+            with mistakes.below(spelled[key]):
                 found[name] = structure(part, target)
-            except (MistakenError, cattrs.BaseValidationError) as error:
-                mistakes += (one.below(spelled[key]) for one in find_mistakes(error))
         if len(mistakes) > wrong_keys:
             mistakes.raise_any()
         if rest is not None and others:
@@ -295,6 +295,7 @@ class _Keys:
     """Known keys by their alternative names."""
     not_yet: Collection[str]
     beside: Collection[str]
+    elsewhere: Collection[str]
     has_rest: bool
     """True if unknown keys are accepted, unless one looks like a misspelling of a known key."""
     _key_by_spelling: Mapping[str, str] = attrs.field(init=False)
@@ -318,10 +319,12 @@ class _Keys:
                 spelled[name] = key
             elif name in self.not_yet:
                 mistakes += _refused(key, part)
-            elif self.has_rest and not _resembles(key, self.known):
+            elif self.has_rest and not is_misspelt(key, self.known):
                 others[key] = part
             else:
-                mistakes.append(_unknown(key, {*self.known, *self.beside}, mistakes))
+                known = {*self.known, *self.beside}
+                refused = key in self.elsewhere
+                mistakes += unknown_key(key, known, before=mistakes, refused=refused)
         return spelled, others, mistakes
 
 
@@ -329,34 +332,6 @@ def _refused(key: str, part: Any) -> Iterator[Mistake]:
     """Yield the mistake of a key that is not supported yet, unless its value is empty."""
     if part is not None and part not in ("", [], {}):
         yield Mistake(f"{key} is not supported yet", at=(key,), key=True)
-
-
-def _unknown(key: str, known: Collection[str], before: Iterable[Mistake]) -> Mistake:
-    """Return the mistake of an unknown key; a hint that was given before is not repeated."""
-    hint = nearest(key, known, most=FEW_KEYS)
-    is_repeated = any(hint == mistake.hint for mistake in before)
-    return Mistake(f'"{key}" is not a key here', None if is_repeated else hint, at=(key,), key=True)
-
-
-def _resembles(key: str, known: Collection[str]) -> bool:
-    """Return whether an unknown key looks like a misspelling of a known one."""
-    return bool(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT))
-
-
-def find_mistakes(error: Exception) -> Iterator[Mistake]:
-    """Return every mistake in an error of a converter, relative to the value that was structured.
-
-    Any other error is a bug of this project and is raised again.
-    """
-    match error:
-        case MistakenError():
-            yield from error.parts
-        case cattrs.IterableValidationError():
-            noted, _ = error.group_exceptions()
-            for part, note in noted:
-                yield from (mistake.below(note.index) for mistake in find_mistakes(part))
-        case _:
-            raise error
 
 
 def camel(name: str) -> str:
@@ -436,13 +411,13 @@ def _is_tuple(target: Any) -> bool:
 
 
 def _list_hook(target: Any, converter: cattrs.BaseConverter) -> Hook:
-    as_list: Any = list[get_args(target)[0]]  # type: ignore[misc]
-    structure = converter.get_structure_hook(as_list)
+    member = get_args(target)[0]
+    structure = converter.get_structure_hook(member)
 
     def hook(value: Any, _wanted: Any) -> Any:
         if not isinstance(value, list):
             raise MistakenError(Mistake(f"must be a list, got {kind(value)}"))
-        return tuple(structure(value, as_list))
+        return tuple(read_list(value, lambda part: structure(part, member)))
 
     return hook
 

@@ -10,8 +10,14 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.documents import check_plain, read_suite_documents, top_key
-from trioeval.documents.files import FILE, FileContext, anchored, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
+from trioeval.documents.files import FILE, FileContext, anchored, names_file, roots_of
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    Mistakes,
+    collect_unknown_keys,
+    unknown_key_warnings,
+)
 from trioeval.documents.paths import read_path, show_path
 from trioeval.documents.structure import camel
 from trioeval.documents.trust import Trust, trust_of
@@ -290,6 +296,7 @@ def load_suite(
     trusted: bool = True,
     allow_env: Collection[str] = (),
     plans: bool = False,
+    strict: bool = False,
 ) -> Suite:
     """Load a suite from a file, or from several files that are merged.
 
@@ -299,7 +306,7 @@ def load_suite(
         path: A `.json`, `.yaml`, `.yml` or `.toml` file. Relative paths in it are relative to its folder.
         more: Further suite files, whose prompts, providers and tests are added; other keys are overridden.
         environ: The environment for `{{env.NAME}}` and switches; the process environment if None.
-        allow_outside: The suite may read files outside of its folder.
+        allow_outside: The suite may read files outside of its repository, or else its folder.
         allow_empty: A list or a file of tests may be empty.
         given: Top-level keys that replace those of the files, see `apply_given`. Their paths are absolute,
             and the folders of their files may be read.
@@ -308,6 +315,8 @@ def load_suite(
             contains anything that only a trusted suite may have.
         allow_env: Environment variables that templates of an untrusted suite may see.
         plans: Run no code of the suite: what it would create is listed in `unknown`.
+        strict: Every unknown key is a mistake. Otherwise only one that resembles a known key is; any other is
+            ignored, with a warning.
 
     Raises:
         SuiteError: All mistakes of the files, with file, line and column, in order; if there are none, all
@@ -331,13 +340,15 @@ def load_suite(
     context = FileContext(
         directory=files[0].absolute().parent,
         environ=environ,
-        roots=tuple(file.absolute().parent for file in files),
+        roots=roots_of((file.absolute().parent for file in files), trust),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         kinds=kinds,
         trust=trust,
     )
-    loading = _Loading(document.data, context, {} if given is None else given, document.files)
+    loading = _Loading(
+        document.data, context, {} if given is None else given, document.files, strict=strict
+    )
 
     def placed(mistake: Mistake) -> Mistake:
         # Values of the command line have no position in a file.
@@ -358,7 +369,8 @@ def load_suite(
         mistakes |= dict.fromkeys(part for part in parts if not document.follows(part))
     if mistakes:
         raise SuiteError(_sorted(map(_problem, mistakes), loading.files), files=loading.files)
-    warnings = [*document.warnings, *map(placed, loading.warnings_of(suite))]
+    ignored = unknown_key_warnings(map(placed, loading.ignored))
+    warnings = [*document.warnings, *map(placed, loading.warnings_of(suite)), *ignored]
     suite = _with_origins(suite, place)
     return loading.finished(attrs.evolve(suite, file=files[0], place=place), warnings)
 
@@ -375,6 +387,7 @@ def parse_suite(
     trusted: bool = True,
     allow_env: Collection[str] = (),
     plans: bool = False,
+    strict: bool = False,
 ) -> Suite:
     """Create a suite from data with the structure of a suite file.
 
@@ -382,13 +395,14 @@ def parse_suite(
         document: The data, as `json.load` returns it. Templates like `{{env.NAME}}` are rendered in the run.
         directory: The base of relative paths; the working directory if None.
         environ: The environment for switches; the process environment if None.
-        allow_outside: The suite may read files outside of `directory`.
+        allow_outside: The suite may read files outside of the repository of `directory`, or else of that.
         allow_empty: A list or a file of tests may be empty.
         given: As for `load_suite`.
         kinds: The known assertion types.
         trusted: As for `load_suite`.
         allow_env: Environment variables that templates of an untrusted suite may see.
         plans: Run no code of the suite.
+        strict: As for `load_suite`.
 
     Raises:
         SuiteError: All of its mistakes, as for `load_suite`.
@@ -406,18 +420,20 @@ def parse_suite(
     context = FileContext(
         directory=directory,
         environ=os.environ if environ is None else environ,
-        roots=(directory,),
+        roots=roots_of([directory], trust),
         allow_outside=allow_outside,
         allow_empty=allow_empty,
         kinds=kinds,
         trust=trust,
     )
-    loading = _Loading(document, context, {} if given is None else given)
+    loading = _Loading(document, context, {} if given is None else given, strict=strict)
     try:
         suite = loading.suite()
     except MistakenError as error:
         raise SuiteError(map(_problem, error.parts), files=loading.files) from None
-    return loading.finished(suite, loading.warnings_of(suite))
+    return loading.finished(
+        suite, [*loading.warnings_of(suite), *unknown_key_warnings(loading.ignored)]
+    )
 
 
 def _with_origins(suite: Suite, place: Callable[[Problem], Problem]) -> Suite:
@@ -458,9 +474,14 @@ class _Loading:
         context: FileContext,
         given: Mapping[str, Any],
         files: Iterable[Path] = (),
+        *,
+        strict: bool,
     ) -> None:
         self.document = document
         self.given = given
+        self.ignored: Sequence[Mistake] = ()
+        """The unknown keys, which have no effect; empty if they are mistakes."""
+        self._strict = strict
         self._warnings: list[Mistake] = []
         self._unknown: list[str] = []
         self._files = dict.fromkeys(files)
@@ -487,10 +508,16 @@ class _Loading:
         Raises:
             MistakenError: All mistakes of the data, or else of the code and of what it returns.
         """
-        suite = structure_suite(apply_given(self.document, self.given), self.context, whole=whole)
+        document = apply_given(self.document, self.given)
+        mistakes = Mistakes()
+        suite = UNREADABLE
+        with collect_unknown_keys() as unknown, mistakes.below():
+            suite = structure_suite(document, self.context, whole=whole)
+        mistakes += dict.fromkeys(unknown if self._strict else ())
+        mistakes.raise_any()
+        self.ignored = unknown
         if not with_variables:
             return suite
-        mistakes = Mistakes()
 
         def changed(one: Suite) -> Suite:
             with mistakes.below():
@@ -509,7 +536,7 @@ class _Loading:
     def finished(self, suite: Suite, warnings: Iterable[Mistake]) -> Suite:
         """Return the suite with its context, files and warnings."""
         context = self.context
-        roots = context.roots if len(context.roots) > 1 else ()
+        roots = () if context.roots == (context.directory,) else context.roots
         suite = in_every_task(
             suite,
             lambda one: attrs.evolve(

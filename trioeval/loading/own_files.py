@@ -33,7 +33,7 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
 
     Raises:
         UsageError: A file cannot be read, has invalid lines, or sets a variable that names a file outside of
-            the suite's folder.
+            the suite's root.
     """
     options, found = suite.command_line_options, dict[str, str]()
     named = [("envFile", name) for name in options.env_file]

@@ -17,7 +17,15 @@ import cattrs
 
 from trioeval.agent import is_agent
 from trioeval.documents.files import FILE, FileContext
-from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, Mistakes, kind, nearest
+from trioeval.documents.mistakes import (
+    SUITE_HINT,
+    Mistake,
+    MistakenError,
+    Mistakes,
+    kind,
+    moved_unknown_keys,
+    nearest,
+)
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.structure import Hook, camel, object_hook, strict_converter
 from trioeval.grading import Assertion, quote
@@ -259,9 +267,15 @@ def structure_suite(
         raise MistakenError(Mistake(f"a suite must be an object, got {kind(document)}", SUITE_HINT))
     known, mistakes = _top(document, context, needs_providers=whole and not may_be_alone)
     mistakes += _missing_tests(known, context, elsewhere=of_agents or may_be_alone)
+    has_targets = known.get("providers") is document.get("targets") or "providers" not in document
+
+    def as_written(mistake: Mistake) -> Mistake:
+        return _moved_back(respelled(mistake) if has_targets else mistake, document)
+
     has_tasks = "tasks" in known
     if has_tasks:
-        mistakes += _take_tasks(known, context)
+        with moved_unknown_keys(as_written):
+            mistakes += _take_tasks(known, context)
     filters = known.get("nunjucksFilters")
     filters = filters if isinstance(filters, dict) else {}
     read_prompts = prompts_hook(context, filters)
@@ -276,14 +290,12 @@ def structure_suite(
     of_agents = (
         of_agents or has_tasks
     )  # parts at the top that a task cannot have are reported by the task
-    with mistakes.below():
+    with mistakes.below(), moved_unknown_keys(as_written):
         converter = make_converter(context, templates_of(context, filters), of_agents=of_agents)
         suite = converter.structure(known, Suite)
     if mistakes:
-        if known["providers"] is document.get("targets") or "providers" not in document:
-            mistakes = Mistakes(map(respelled, mistakes))
         # Mistakes at the top are reported by each task as well.
-        raise MistakenError(*dict.fromkeys(_moved_back(mistake, document) for mistake in mistakes))
+        raise MistakenError(*dict.fromkeys(map(as_written, mistakes)))
     if not has_tasks:
         _warn_of_limits(known, suite, context)
         _warn_of_number_lists(suite, context)

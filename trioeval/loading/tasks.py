@@ -4,6 +4,7 @@ A task is made into a whole document first, and then read as any other suite. A 
 once, even if several tasks inherit it.
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -16,7 +17,14 @@ from trioeval.agent.model import AgentSettings
 from trioeval.columns import is_columns
 from trioeval.columns.form import SETTINGS as COLUMN_SETTINGS
 from trioeval.columns.model import ColumnsSettings
-from trioeval.documents.mistakes import FEW_KEYS, Mistake, MistakenError, kind, nearest
+from trioeval.documents.mistakes import (
+    Mistake,
+    MistakenError,
+    kind,
+    moved_unknown_keys,
+    nearest,
+    unknown_key,
+)
 from trioeval.documents.paths import DocumentPath, show_path
 from trioeval.documents.structure import camel, fields_by_key
 from trioeval.grading import quote
@@ -189,8 +197,10 @@ def _spelled_out(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake
             mistakes.append(Mistake(message, "leave it out", at=(key,), key=True))
         elif name not in known:
             meant = INSTEAD.get(name) if named == AGENT else None
-            hint = meant or _ELSEWHERE.get(name) or nearest(key, known, most=FEW_KEYS)
-            mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
+            if hint := meant or _ELSEWHERE.get(name):
+                mistakes.append(Mistake(f'"{key}" is not a key here', hint, at=(key,), key=True))
+            else:
+                mistakes += unknown_key(key, known)
         elif name in spelled:
             message = f"{spelled[name]} and {key} are the same key: write one of them"
             mistakes.append(Mistake(message, at=(key,), key=True))
@@ -291,7 +301,8 @@ def read_tasks(
         )
     documents: list[TaskDocument] = []
     for place, entry in enumerate(entries):
-        found, wrong = document_of(place, entry, top)
+        with moved_unknown_keys(functools.partial(_in_task, place)):
+            found, wrong = document_of(place, entry, top)
         documents += [found] if found else []
         mistakes += (mistake.below("tasks", place) for mistake in wrong)
     mistakes += _graph_mistakes(documents)
@@ -300,7 +311,8 @@ def read_tasks(
     for document in documents:
         if document.type is None:
             continue
-        suite, faults = structure(document)
+        with moved_unknown_keys(document.placed):
+            suite, faults = structure(document)
         mistakes += map(document.placed, faults)
         tasks[document.place] = Task(
             id=document.id,
@@ -313,6 +325,10 @@ def read_tasks(
         # Mistakes that several tasks inherit from the top are reported once.
         raise MistakenError(*dict.fromkeys(mistakes))
     return tuple(tasks)
+
+
+def _in_task(place: int, mistake: Mistake) -> Mistake:
+    return mistake.below("tasks", place)
 
 
 def _graph_mistakes(documents: Sequence[TaskDocument]) -> Iterator[Mistake]:

@@ -15,7 +15,7 @@ from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 
 def place_hook(context: FileContext) -> Hook:
-    """Return the hook for one path, which must stay in the folder of the suite."""
+    """Return the hook for one path, which must stay in the root of the suite."""
 
     def hook(value: Any, _wanted: Any) -> str:
         if not isinstance(value, str):
@@ -27,7 +27,7 @@ def place_hook(context: FileContext) -> Hook:
 
 
 def places_hook(context: FileContext) -> Hook:
-    """Return the hook for a path or a list of paths, which must stay in the folder of the suite."""
+    """Return the hook for a path or a list of paths, which must stay in the root of the suite."""
 
     def hook(value: Any, target: Any) -> tuple[str, ...]:
         texts = one_or_more(value, target)

@@ -176,6 +176,7 @@ def prepare(
     kinds: Kinds = KINDS,
     trusted: bool = True,
     allow_env: Collection[str] = (),
+    strict: bool = False,
 ) -> PreparedSuite:
     """Load a suite if it is a path, and check all of its providers and transforms.
 
@@ -200,6 +201,7 @@ def prepare(
         trusted: True if a suite that is loaded here may run code, see the environment and use keys without
             restrictions; a suite that is already loaded has its own setting.
         allow_env: Variables of the environment that templates of an untrusted suite may see.
+        strict: Refuse every unknown key of a suite that is loaded here, see `load_suite`.
 
     Raises:
         SuiteError: Everything that is wrong with its files; if nothing is, everything that is wrong with its
@@ -242,7 +244,9 @@ def prepare(
             )
         return prepared(suite)
     return prepared(
-        load_suite(suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env)
+        load_suite(
+            suite, environ=own, kinds=kinds, trusted=trusted, allow_env=allow_env, strict=strict
+        )
     )
 
 

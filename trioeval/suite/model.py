@@ -560,9 +560,9 @@ class Suite:
     warnings: tuple[Problem, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
     """Warnings about the suite."""
     allow_outside: bool = attrs.field(default=False, metadata=NOT_IN_FILES)
-    """True if it may read files outside of its folder."""
+    """True if it may read files outside of `roots`."""
     roots: tuple[Path, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)
-    """Folders whose files it may read: those of its own files; empty means `directory`."""
+    """Folders whose files it may read: those of its own files or repositories; empty means `directory`."""
     trust: Trust = attrs.field(default=TRUSTED, metadata=NOT_IN_FILES)
     """Its permissions."""
     unknown: tuple[str, ...] = attrs.field(default=(), metadata=NOT_IN_FILES)

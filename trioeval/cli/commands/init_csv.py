@@ -16,6 +16,7 @@ from trioeval.cli.flags import InitFlags
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import SuiteError, UsageError
 from trioeval.loading.load import load_suite
+from trioeval.paths import suite_root
 from trioeval.providers.resolve import MODULES, split_id
 from trioeval.run import prepare
 from trioeval.text import counted
@@ -123,7 +124,7 @@ def write_table_suite(
     if suite.exists() or suite.is_symlink():
         raise UsageError(f"{suite}: already exists; name another file with -o")
     parts = _SuiteParts(table, models, questions, answer, checks)
-    outside = not path.resolve().is_relative_to(suite.parent.resolve())
+    outside = not path.resolve().is_relative_to(suite_root(suite.parent.absolute()).resolve())
     missing = _write_checked(suite, _suite_text(suite, parts), environ, outside=outside)
     say(f"wrote {suite}: {counted(len(table.rows), 'row')} of {path}")
     for line in (*_notes(parts), *missing):

@@ -27,7 +27,7 @@ import attrs
 
 from trioeval.documents import check_plain
 from trioeval.documents.files import FileContext, names_file
-from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes
+from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, moved_unknown_keys
 from trioeval.documents.paths import show_path
 from trioeval.documents.placing import first_mistakes
 from trioeval.documents.read import json_fault
@@ -215,10 +215,10 @@ class _JsonlReader:
         try:
             description = f"Row #{place + 1}" if self.numbered else None
             data = read_line(self._line(place))
-            return self.structure(complete(data, self.context, self.beside, description))
+            with moved_unknown_keys(lambda part: self._placed(part, place)):
+                return self.structure(complete(data, self.context, self.beside, description))
         except MistakenError as error:
-            line = self.lines.number(place, self.starts[place])
-            raise MistakenError(*(self._placed(part, line) for part in error.parts)) from None
+            raise MistakenError(*(self._placed(part, place) for part in error.parts)) from None
 
     def is_irregular(self, place: int) -> bool:
         """Return whether a test may make several rows, none, or rows that depend on others.
@@ -234,9 +234,10 @@ class _JsonlReader:
         stop = self.starts[place + 1] if place + 1 < len(self.starts) else None
         return self.read(self.starts[place], stop).rstrip()
 
-    def _placed(self, mistake: Mistake, line: int) -> Mistake:
+    def _placed(self, mistake: Mistake, place: int) -> Mistake:
         if mistake.file is not None:
             return mistake
+        line = self.lines.number(place, self.starts[place])
         column = mistake.place[1] if mistake.place else 1
         return attrs.evolve(mistake, file=self.lines.file, place=(line, column))
 

@@ -15,8 +15,9 @@ from trioeval.documents.mistakes import (
     Mistakes,
     below,
     kind,
-    nearest,
+    moved_unknown_keys,
     read_each,
+    unknown_key,
 )
 from trioeval.documents.placing import first_mistakes, read_placed
 from trioeval.documents.references import resolve_references
@@ -166,12 +167,9 @@ def _checked_some(tests: Sequence[Test], file: Path, context: FileContext) -> Se
 def _generated(
     reference: Mapping[str, Any], context: FileContext, structure: Callable[[Any], Test]
 ) -> Sequence[Test]:
-    mistakes = Mistakes(
-        Mistake(
-            f"{quote(key)} is not a key here", nearest(key, ("config", "path")), at=(key,), key=True
-        )
-        for key in reference.keys() - {"path", "config"}
-    )
+    mistakes = Mistakes()
+    for key in reference.keys() - {"path", "config"}:
+        mistakes += unknown_key(key, ("config", "path"))
     path = reference.get("path")
     if not isinstance(path, str):
         mistakes.append(Mistake(f"must be the name of a file, got {kind(path)}", at=("path",)))
@@ -216,7 +214,8 @@ def _from_script(
         message = f"{function} must return a list of tests, got {kind(found)}"
         raise MistakenError(Mistake(message, file=file))
     try:
-        tests = _structured(found, context, context, structure, numbered=False)
+        with moved_unknown_keys(lambda part: part if part.file else attrs.evolve(part, file=file)):
+            tests = _structured(found, context, context, structure, numbered=False)
     except MistakenError as error:
         message = f"returned by {function}"
         raise MistakenError(
@@ -256,14 +255,15 @@ def _from_document(
     entries = data if isinstance(data, list) else [data]
     # Variables of the only source, if it is JSON, are relative to the suite.
     beside = context if numbered else context.below(file)
+
+    def moved(part: Mistake) -> Mistake:
+        return part if entries is data or part.file else attrs.evolve(part, at=part.at[1:])
+
     try:
-        return _structured(entries, context, beside, structure, numbered=numbered)
+        with moved_unknown_keys(lambda part: origin.placed(moved(part))):
+            return _structured(entries, context, beside, structure, numbered=numbered)
     except MistakenError as error:
-        parts = error.parts
-        if entries is not data:
-            parts = tuple(
-                part if part.file else attrs.evolve(part, at=part.at[1:]) for part in parts
-            )
+        parts = tuple(map(moved, error.parts))
         raise MistakenError(*first_mistakes(parts, file, origin.placed)) from None
 
 
