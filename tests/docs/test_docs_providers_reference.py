@@ -11,6 +11,7 @@ from trioeval.providers.config import Key
 from trioeval.providers.http.failures import RULES, Rule
 from trioeval.providers.local import embedding, replay, sequence, sim
 from trioeval.providers.local.recordings import FIELDS
+from trioeval.providers.other_keys import PROMPTFOO_KEYS
 from trioeval.providers.prices import list_prices
 from trioeval.providers.resolve import FORMS
 
@@ -83,3 +84,9 @@ def test_every_field_of_a_recording_is_listed() -> None:
     assert [row[0] for row in table(LOCAL, "field")] == [f"`{name}`" for name in FIELDS]
     counts = ", ".join(f"`{field.name}`" for field in attrs.fields(Usage))
     assert f"counts of tokens: {counts} |" in LOCAL
+
+
+def test_every_key_of_promptfoo_is_listed() -> None:
+    """Each has its valid values, in the order of the code."""
+    rows = [row[:2] for row in table(PAGE, "key of promptfoo")]
+    assert rows == [[f"`{key.name}`", key.right] for key in PROMPTFOO_KEYS]

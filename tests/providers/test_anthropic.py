@@ -364,7 +364,7 @@ def test_a_stream_nested_too_deeply_is_malformed() -> None:
 def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, environment, endpoint and their combinations are reported together."""
     environ = {"ANTHROPIC_TEMPERATURE": "hot"}
-    config = {"top_k": 0, "apiHost": "a/b", "extra_body": {"messages": []}, "y": 1}
+    config = {"top_k": 0, "apiHost": "a/b", "extra_body": {"messages": []}, "temprature": 1}
     found = read_entry(read, f"anthropic:{MODEL}", config, environ)
     assert isinstance(found, list)
     assert len(found) == 6

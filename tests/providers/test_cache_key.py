@@ -170,7 +170,16 @@ def test_nothing_else_is_in_the_key(one: Mapping[str, Any], other: Mapping[str, 
 def test_options_of_a_call_count_like_the_config() -> None:
     """Options of a call count like the config, also those for reading the reply; invalid ones have no key."""
     assert key(CHAT, options={"temperature": 0.5}) == key(CHAT, {"temperature": 0.5})
-    assert key(CHAT, options={"nonsense": 1}) is None
+    assert key(CHAT, options={"temprature": 1}) is None
+
+
+def test_keys_that_are_not_ours_count() -> None:
+    """They are part of the body; a key without an effect is not."""
+    assert key(CHAT, {"logit_bias": {"1": 2}}) != key(CHAT)
+    assert key(CHAT, {"logit_bias": {"1": 2}}) == key(
+        CHAT, {"passthrough": {"logit_bias": {"1": 2}}}
+    )
+    assert key(CHAT, {"functionToolCallbacks": {}}) == key(CHAT)
 
 
 def test_an_sdk_sends_the_request_of_the_plain_provider() -> None:

@@ -231,7 +231,7 @@ def test_a_broken_url_and_a_missing_key_are_reported_together() -> None:
 
 def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, base URL and parameters are reported together."""
-    assert len(problems({"seed": "x", "apiHost": "a/b", "apiKeyEnvar": "X", "y": 1}, {})) == 4
+    assert len(problems({"seed": "x", "apiHost": "a/b", "apiKeyEnvar": "X", "topP_": 1}, {})) == 4
 
 
 def test_no_key_is_shown() -> None:

@@ -134,7 +134,7 @@ ADVISED = ("auth", "permission", "not_found")
 
 
 @every
-@pytest.mark.parametrize("key", ["apiKey", "apiBaseUrl", "zzzzzz"])
+@pytest.mark.parametrize("key", ["apiKey", "apiBaseUrl"])
 def test_options_of_a_call_change_neither_account_nor_address(vendor: Vendor, key: str) -> None:
     """The call belongs to the lane of its entry; the value is not shown."""
     message = build_failure(vendor.adapter(), "Hi", **{key: "sk-other"})
@@ -617,10 +617,10 @@ def test_each_mistake_is_reported_before_the_first_call(vendor: Vendor, mistake:
 def test_all_mistakes_are_reported_together(vendor: Vendor) -> None:
     """Problems of config, URL and environment are reported together."""
     address = "endpointUrl" if vendor is CONVERSE else "apiBaseUrl"
-    found = vendor.read({"zzzzzz": 1, address: "nowhere"}, {})
+    found = vendor.read({"maxRespnseBytes": 1, address: "nowhere"}, {})
     assert isinstance(found, list)
-    unknown = [problem for problem in found if problem.path == ".config.zzzzzz"]
-    assert [problem.message for problem in unknown] == ['"zzzzzz" is not a key']
+    unknown = [problem for problem in found if problem.path == ".config.maxRespnseBytes"]
+    assert [problem.message for problem in unknown] == ['"maxRespnseBytes" is not a key']
     nowhere = Problem(f".config.{address}", "must be an http or https URL with a host")
     assert nowhere in found
     assert vendor.missing in found

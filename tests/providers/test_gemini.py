@@ -297,7 +297,7 @@ def test_a_wait_is_read_from_the_body(
 
 def test_all_mistakes_are_reported_together() -> None:
     """Problems of keys, endpoint and their combinations are reported together."""
-    config = {"seed": "x", "apiHost": "a/b", "passthrough": {"contents": []}, "y": 1}
+    config = {"seed": "x", "apiHost": "a/b", "passthrough": {"contents": []}, "sed": 1}
     found = GENERATE.read(config)
     assert isinstance(found, list)
     assert len(found) == 4

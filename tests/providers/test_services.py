@@ -128,11 +128,13 @@ def test_keys_and_organizations_have_separate_lanes() -> None:
 
 @pytest.mark.parametrize("name", ["organization", "project"])
 def test_only_openai_has_organisations_and_projects(name: str) -> None:
-    """Elsewhere they would be ignored, which is reported."""
+    """Elsewhere they have no effect, which is reported."""
     assert endpoint("openai:m", {}, apiKey=KEY, **{name: "x"}).headers[f"openai-{name}"] == "x"
-    assert problems("groq:m", {}, apiKey=KEY, **{name: "x"}) == [
-        Problem(f".config.{name}", f"groq does not support {name}", "leave it out")
-    ]
+    found = settings("groq:m", {}, apiKey=KEY, **{name: "x"})
+    assert found.warnings == (
+        Problem(f".config.{name}", f'"{name}" has no effect', "groq has none"),
+    )
+    assert found.lane_key == settings("groq:m", {}, apiKey=KEY).lane_key
 
 
 AZURE = {"AZURE_OPENAI_API_KEY": KEY, "AZURE_OPENAI_ENDPOINT": "https://a.openai.azure.com/"}

@@ -105,6 +105,15 @@ def below_path(problems: Sequence[Problem], path: str) -> list[Problem]:
     return [attrs.evolve(one, path=f"{path}{one.path}") for one in problems]
 
 
+def config_warnings(specs: Sequence[ProviderSpec], paths: Sequence[str]) -> list[Problem]:
+    """Return the warnings about the entries of some providers, each once for all of them."""
+    found: dict[str, Problem] = {}
+    for spec, path in zip(specs, paths, strict=False):  # recordings have no config
+        for one in below_path(spec.warnings, path):
+            found.setdefault(one.message, one)
+    return [*found.values()]
+
+
 def provider_paths(steps: Expansion) -> list[str]:
     """Return the path of each of `steps.providers` in the suite."""
     return [_place_of(steps, position) for position in range(len(steps.providers))]

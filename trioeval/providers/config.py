@@ -368,6 +368,11 @@ class ProviderSettings(ABC):
         return {}
 
     @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Problems of its config that are not errors; their paths are relative to the entry."""
+        return ()
+
+    @property
     def metering(self) -> Metering:
         """The token counts and prices that are known before a call."""
         return Metering()

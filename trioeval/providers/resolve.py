@@ -371,6 +371,12 @@ class ProviderSpec:
             port=endpoint.port,
         )
 
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Problems of its entry that are not errors; their paths are relative to the entry."""
+        hidden = self.secrets
+        return tuple(hide_in_problem(one, hidden) for one in self.settings.warnings)
+
     def shown(self, text: str) -> str:
         """Return its id or label without secrets; those of a command line are hidden in place."""
         return hide(_without_command_secrets(text), self.secrets)

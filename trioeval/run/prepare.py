@@ -30,6 +30,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.providers import (
     Resolver,
     at_provider_path,
+    config_warnings,
     provider_paths,
     recorded_names,
     replayed,
@@ -588,6 +589,7 @@ def _prepare(
             *suite_warnings(steps, sharing, templates),
             *rubric_prompt_warnings(steps, sharing, templates),
             *unknown_cluster_warnings(steps, sharing),
+            *config_warnings(specs, paths),
             *impossible,
         ),
     )

@@ -8,7 +8,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar, Self, TypeVar, TypeVarTuple
@@ -26,7 +26,6 @@ from trioeval.providers.config import (
     ProviderSettings,
     config_path,
     is_json_list,
-    read_config,
     show,
     to_snake,
 )
@@ -59,6 +58,7 @@ from trioeval.providers.metering import (
     find_counter,
     longest_reply,
 )
+from trioeval.providers.other_keys import OtherKeys, read_open_config, rules_of, with_secrets
 from trioeval.usage import Usage
 
 T = TypeVar("T")
@@ -98,6 +98,7 @@ class Adapter(ABC):
     """Keys that are the same for all calls of an entry, besides those of the endpoint."""
     default_keys: ClassVar[tuple[Key, ...]] = ()
     """Keys whose defaults the environment may set; see `Service.variables`."""
+    other_keys: ClassVar[OtherKeys] = OtherKeys()
     path: ClassVar[str] = ""
     """Path below the base URL."""
     holder: ClassVar[str] = "the message"
@@ -127,16 +128,20 @@ class Adapter(ABC):
             The settings, or all problems.
         """
         own_keys = (*cls.call_keys, *cls.entry_keys)
-        values, problems = read_config(config, (*own_keys, *ENDPOINT_KEYS))
+        keys = (*own_keys, *ENDPOINT_KEYS, *service.keys)
+        found = read_open_config(config, keys, rules_of(service, cls.other_keys))
+        values = found.folded()
         endpoint, faults = cls.locate(service, model, values, environ)
         defaults, wrong = cls.read_defaults(service, environ)
-        problems += [*faults, *wrong, *cls.find_conflicts(service, (values,))]
+        problems = [*found.problems, *faults, *wrong, *cls.find_conflicts(service, (values,))]
         if endpoint is None or problems:
             return problems
         # Values for the endpoint are only stored there: no credential is stored twice.
         names = {to_snake(key.name) for key in own_keys}
         own = {name: value for name, value in values.items() if name in names}
-        return AdapterSettings(cls(endpoint=endpoint, layers=(own,), defaults=defaults))
+        endpoint = with_secrets(endpoint, own.get("passthrough"))
+        done = cls(endpoint=endpoint, layers=(own,), defaults=defaults)
+        return AdapterSettings(done, warnings=found.warnings)
 
     @classmethod
     def locate(
@@ -187,9 +192,11 @@ class Adapter(ABC):
         """
         if not options:
             return self
-        values, problems = read_config(options, self.call_keys)
-        layers = (*self.layers, values)
-        problems = problems or self.find_conflicts(self.endpoint.service, layers)
+        service, kept = self.endpoint.service, (*self.entry_keys, *ENDPOINT_KEYS)
+        rules = rules_of(service, self.other_keys)
+        found = read_open_config(options, self.call_keys, rules, entry_keys=kept)
+        layers = (*self.layers, found.folded(self.given.get("passthrough")))
+        problems = found.problems or self.find_conflicts(service, layers)
         if problems:
             reasons = "; ".join(map(_problem_text, problems))
             raise ProviderError("bad_request", f"invalid call options: {reasons}")
@@ -421,10 +428,8 @@ class Adapter(ABC):
 def _number(written: str) -> float | None:
     """Return the number in a text, as an int if it is a whole number; None if it is not a number."""
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(written)
-        except ValueError:
-            continue
     return None
 
 
@@ -439,6 +444,7 @@ class AdapterSettings(ProviderSettings):
     """The settings of a provider that calls one model of a service with the client of the run."""
 
     adapter: Adapter
+    warnings: tuple[Problem, ...] = attrs.field(default=(), kw_only=True)
 
     @property
     def ignores_variables(self) -> bool:

@@ -110,6 +110,10 @@ class Service:
     """The config keys that decide the base URL, for messages."""
     cost_field: tuple[str, ...] = ()
     """Path of the field in its replies with the cost in US dollars."""
+    keys: tuple[Key, ...] = ()
+    """Config keys of this service alone."""
+    config_names: Mapping[str, str] = attrs.field(factory=dict)
+    """Other names of our config keys, both in snake_case."""
     hosts: tuple[str, ...] = ()
     """The vendor's hosts besides that of the default URL; `*` is one or more letters, digits and hyphens."""
 
@@ -128,8 +132,8 @@ class Endpoint:
     """Headers with lower-case names, including the credential."""
     credential: str = attrs.field(repr=False)
     """The text that identifies the account: the key without its scheme; "" if there is none."""
-    signing_secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-    """Secrets that requests are signed with but do not contain, longest first."""
+    other_secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """Secrets that requests are signed with, or that their bodies contain, longest first."""
     organization: str = attrs.field(default="", repr=False)
     project: str = attrs.field(default="", repr=False)
     timeout: float = ATTEMPT_LIMIT
@@ -176,7 +180,7 @@ class Endpoint:
         """Texts that messages must not contain, longest first."""
         values = [value for name, value in self.headers.items() if is_secret_name(name)]
         parts = {part for value in values for part in secret_parts(value)}
-        return longest_first({*parts, self.credential, *self.signing_secrets} - {""})
+        return longest_first({*parts, self.credential, *self.other_secrets} - {""})
 
     @property
     def lane_key(self) -> str:
@@ -280,11 +284,7 @@ def _account(
     """Return organization and project, the variable for one of them, and their problems."""
     names = ("organization", "project")
     account = {name: given[name] for name in names if given.get(name)}
-    problems = [
-        Problem(config_path(name), f"{service.family} does not support {name}", "leave it out")
-        for name in account
-        if name not in service.account_headers
-    ]
+    problems: list[Problem] = []
     variable = service.organization_variable
     named = "" if variable is None else environ.get(variable, "").strip()
     is_named = bool(named) and "organization" not in account
@@ -401,7 +401,8 @@ def _key(
             return key, variable, []
         source = f"the key in {variable}" if variable else "the key"
         return "", "", [Problem(path, f"{source} has characters that are not allowed in a header")]
-    if place is None and (not service.needs_key or is_loopback(base_url)):
+    is_optional = given.get("api_key_required") is False or not service.needs_key
+    if place is None and (is_optional or is_loopback(base_url)):
         return "", "", []
     if place == "apiKeyEnvar":
         fault = f"the environment variable {variables[0]} is not set"

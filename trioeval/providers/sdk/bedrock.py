@@ -5,7 +5,7 @@ Credentials and region are found as boto3 finds them: in the config, the environ
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,13 +19,8 @@ from trioeval.providers.config import (
     Key,
     ProviderResources,
     ProviderSettings,
-    is_count,
     is_flag,
-    is_json_object,
-    is_number,
     is_text,
-    is_texts,
-    read_config,
     to_snake,
 )
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
@@ -34,6 +29,8 @@ from trioeval.providers.http.failures import classify, find_refusal
 from trioeval.providers.http.replies import FILTERED, count, field, joined, objects, read_call, text
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.messages import read_data_uri, read_image_url, to_messages
+from trioeval.providers.other_keys import read_open_config, with_secrets
+from trioeval.providers.sdk.bedrock_request import CALL_KEYS, RULES, find_conflicts, fixed_body
 from trioeval.providers.sdk.entries import check_extra
 from trioeval.providers.secrets import longest_first
 from trioeval.usage import Usage
@@ -67,33 +64,22 @@ FINISH_BY_STOP: Mapping[str, str] = {
 }
 
 
-INFERENCE = (
-    Key("maxTokens", "a whole number of at least 1", is_count),
-    Key("temperature", "a number", is_number),
-    Key("topP", "a number", is_number),
-    Key("stopSequences", "a list of texts", is_texts),
-)
-"""Keys that go into `inferenceConfig`."""
-
-ARGUMENTS = (
-    Key("toolConfig", "an object", is_json_object),
-    Key("guardrailConfig", "an object", is_json_object),
-    Key("additionalModelRequestFields", "an object", is_json_object),
-    Key("additionalModelResponseFieldPaths", "a list of texts", is_texts),
-    Key("performanceConfig", "an object", is_json_object),
-    Key("requestMetadata", "an object", is_json_object),
-    Key("serviceTier", "an object", is_json_object),
-    Key("outputConfig", "an object", is_json_object),
-)
-"""Keys that are arguments of Converse under their own names."""
-
-
 class ConverseAdapter(Adapter):
     """The Converse API, for any model."""
 
-    call_keys = (*INFERENCE, *ARGUMENTS)
+    call_keys = CALL_KEYS
     entry_keys = (Key("showThinking", "true or false", is_flag),)
     limit_key = "maxTokens"
+    other_keys = RULES
+
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        layers: Sequence[Mapping[str, Any]],
+    ) -> list[Problem]:
+        """See `bedrock_request.find_conflicts`."""
+        return find_conflicts(layers[-1])
 
     @property
     def url(self) -> str:
@@ -102,9 +88,7 @@ class ConverseAdapter(Adapter):
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the arguments of a call without the messages."""
-        inference = named(INFERENCE, self.given)
-        arguments = named(ARGUMENTS, self.given)
-        return {"inferenceConfig": inference, **arguments} if inference else arguments
+        return fixed_body(self.endpoint.model, self.given)
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
         """Return the messages, and the system blocks if there are any."""
@@ -173,13 +157,6 @@ class ConverseAdapter(Adapter):
                 case _:
                     parts.append(json.dumps(block, ensure_ascii=False))
         return "\n\n".join(parts)
-
-
-def named(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of some keys that are not null, by their names in Converse."""
-    names = {to_snake(key.name): key.name for key in keys}
-    known = ((name, values.get(snake)) for snake, name in names.items())
-    return {name: value for name, value in known if value is not None}
 
 
 URL_KEYS = "region, endpointUrl"
@@ -322,7 +299,7 @@ class BedrockSettings(AdapterSettings):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Credentials in the config and the environment; the id of a key is not secret."""
-        return self.adapter.endpoint.signing_secrets
+        return self.adapter.endpoint.other_secrets
 
     @property
     def credential_choices(self) -> Mapping[str, str]:
@@ -342,18 +319,24 @@ class BedrockSettings(AdapterSettings):
             yield HttpProvider(self.adapter, client)
 
 
+KINDS = frozenset({"converse", "completion"})
+"""Kinds of requests that may be written before the model: Converse does both."""
+
+
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry: the id or ARN of a model or of an inference profile; see `Reader`."""
     problems = check_extra(prefix, "boto3", "bedrock")
+    kind, _, named = rest.partition(":")
+    rest = named if kind in KINDS else rest
     if not rest.strip():
         problems.append(Problem(".id", f'"{prefix}:" has no model name', f"write {prefix}:<model>"))
-    values, faults = read_config(config, KEYS)
-    given = {name: value for name, value in values.items() if value is not None}
+    found = read_open_config(config, KEYS, RULES)
+    given = {name: value for name, value in found.folded().items() if value is not None}
     access, missing = _access(given, context.environ)
     endpoint, wrong = _endpoint(rest, access.region, given, context.environ)
-    problems += [*faults, *missing, *wrong]
+    problems += [*found.problems, *missing, *wrong, *find_conflicts(given)]
     if endpoint is None or problems:
         return problems
     if endpoint.base_url != endpoint.service.default_url:
@@ -364,10 +347,12 @@ def read(
         endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
     account = access.access_key_id or access.profile or ""
     signing = {access.secret_access_key or "", access.session_token or ""} - {""}
-    endpoint = attrs.evolve(endpoint, credential=account, signing_secrets=longest_first(signing))
+    endpoint = attrs.evolve(endpoint, credential=account, other_secrets=longest_first(signing))
     not_own = {to_snake(key.name) for key in (*ACCESS, *_SHARED)}
     own = {name: value for name, value in given.items() if name not in not_own}
-    return BedrockSettings(ConverseAdapter(endpoint=endpoint, layers=(own,)), access)
+    endpoint = with_secrets(endpoint, own.get("passthrough"))
+    adapter = ConverseAdapter(endpoint=endpoint, layers=(own,))
+    return BedrockSettings(adapter, access, warnings=found.warnings)
 
 
 def _access(

@@ -148,7 +148,7 @@ def read(
         message = "this SDK cannot measure the time to the first token"
         problems.append(Problem(".config.metrics", message, instead))
     elif not problems:
-        return SdkSettings(plain.adapter, sdk)
+        return SdkSettings(plain.adapter, sdk, warnings=plain.warnings)
     return problems
 
 

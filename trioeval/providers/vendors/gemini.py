@@ -35,6 +35,7 @@ from trioeval.providers.http.replies import (
 )
 from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.vendors import gemini_request as gemini_body
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.usage import Usage
@@ -254,6 +255,7 @@ class GoogleAdapter(Adapter):
 
     method = ""
     """The method in the URL."""
+    other_keys = OtherKeys(sends=False)
 
     @classmethod
     def locate(
@@ -366,6 +368,12 @@ class EmbedAdapter(GoogleAdapter):
         Key("title", "text", is_text),
         Key("outputDimensionality", "a whole number of at least 1", is_count),
         Key("passthrough", "an object", is_json_object),
+    )
+    other_keys = OtherKeys(
+        sends=False,
+        not_here=frozenset(
+            to_snake(key.name) for key in (*gemini_body.CALL_KEYS, *GenerateAdapter.entry_keys)
+        ),
     )
     method = "embedContent"
     show_thinking = False

@@ -9,10 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trioeval.providers.base import Guardrails, Reply
-from trioeval.providers.config import Key, is_count, is_flag, is_json_object, is_number, is_text
+from trioeval.providers.config import (
+    Key,
+    is_count,
+    is_flag,
+    is_json_object,
+    is_number,
+    is_text,
+    to_snake,
+)
 from trioeval.providers.http.adapter import Adapter
 from trioeval.providers.http.replies import count, field
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.other_keys import OtherKeys
+from trioeval.providers.vendors.chat import CALL_KEYS, ENTRY_KEYS
 from trioeval.usage import Usage
 
 FLOAT_BYTES = 4
@@ -26,6 +36,10 @@ PASSTHROUGH = Key(
 """Additional fields of the body; the input is the prompt."""
 
 
+_OF_CHATS = OtherKeys(not_here=frozenset(to_snake(key.name) for key in (*CALL_KEYS, *ENTRY_KEYS)))
+"""Keys of chat completions would have no effect on a vector or on flags."""
+
+
 class EmbeddingAdapter(Adapter):
     """Embeddings of texts. A request has one text; waiting requests are not combined."""
 
@@ -35,6 +49,7 @@ class EmbeddingAdapter(Adapter):
         Key("user", "text", is_text),
         PASSTHROUGH,
     )
+    other_keys = _OF_CHATS
     path = "embeddings"
     show_thinking = False
 
@@ -106,6 +121,7 @@ class ModerationAdapter(Adapter):
     """Moderation of texts."""
 
     call_keys = (PASSTHROUGH,)
+    other_keys = _OF_CHATS
     path = "moderations"
     show_thinking = False
 

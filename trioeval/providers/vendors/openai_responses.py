@@ -329,4 +329,4 @@ def read_responses(
     found = ResponsesAdapter.read_entry(service, model, config, environ)
     if isinstance(found, list) or not found.adapter.given.get("background"):
         return found
-    return BackgroundSettings(found.adapter)
+    return BackgroundSettings(found.adapter, warnings=found.warnings)
