@@ -11,6 +11,7 @@ from trioeval.providers.http.endpoint import Service, is_loopback
 from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
 from trioeval.providers.vendors.anthropic import ANTHROPIC
 from trioeval.providers.vendors.gemini import GOOGLE
+from trioeval.providers.vendors.huggingface import ROUTER
 from trioeval.providers.vendors.services import SERVICES
 
 _PIECES = re.compile(r"(\*)")
@@ -49,7 +50,7 @@ def key_variables() -> frozenset[str]:
 @functools.cache
 def _vendors() -> Mapping[str, Vendor]:
     found: dict[str, list[str]] = {}
-    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE):
+    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE, ROUTER):
         own = [*_hosts(service)]
         named = (*service.key_variables, service.organization_variable)
         for variable in filter(None, named) if own else ():

@@ -368,6 +368,7 @@ class EmbedAdapter(GoogleAdapter):
         Key("passthrough", "an object", is_json_object),
     )
     method = "embedContent"
+    returns = "embedding"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ class EmbeddingAdapter(Adapter):
         PASSTHROUGH,
     )
     path = "embeddings"
+    returns = "embedding"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
@@ -107,6 +108,7 @@ class ModerationAdapter(Adapter):
 
     call_keys = (PASSTHROUGH,)
     path = "moderations"
+    returns = "moderation"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
