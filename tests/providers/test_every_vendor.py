@@ -37,6 +37,7 @@ from vendor_huggingface import ENTITIES, FEATURES, GENERATED, LABELS
 from vendor_openai import CHAT
 from vendor_responses import RESPONSES
 from vendor_vectors import EMBED_CONTENT, EMBEDDINGS, MODERATIONS
+from vendor_vertex import EXPRESS
 
 from trioeval.errors import Problem, ProviderError
 from trioeval.providers.base import Guardrails, Request
@@ -48,7 +49,7 @@ from trioeval.usage import Usage
 
 VENDORS = (
     *(CHAT, RESPONSES, MESSAGES, GENERATE, CONVERSE, EMBEDDINGS, EMBED_CONTENT, MODERATIONS),
-    *(GENERATED, LABELS, ENTITIES, FEATURES),
+    *(GENERATED, LABELS, ENTITIES, FEATURES, EXPRESS),
 )
 IN_WORDS = tuple((vendor, vendor.texts) for vendor in VENDORS if vendor.texts is not None)
 STREAMING = tuple((vendor, vendor.stream) for vendor in VENDORS if vendor.stream is not None)

@@ -23,6 +23,7 @@ ENVIRON = {
     "ANTHROPIC_API_KEY": KEY,
     "GEMINI_API_KEY": KEY,
     "HF_TOKEN": KEY,
+    "VERTEX_API_KEY": KEY,
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": KEY,
     "AWS_SECRET_ACCESS_KEY": "aws-secret",
