@@ -82,11 +82,11 @@ def test_prompt_options_and_context_are_arguments(tmp_path: Path) -> None:
     assert words == ["one word", "two", "say", "it"]
     assert json.loads(options) == {
         "id": "exec:./program.sh 'one word' two",
-        "config": {"style": "dry", "tone": 2},
+        "config": {"basePath": str(tmp_path), "style": "dry", "tone": 2},
     }
     assert json.loads(context) == {
         "vars": {"x": [1, "é"]},
-        "prompt": {"raw": "say\nit"},
+        "prompt": {"raw": "say\nit", "label": ""},
         "testIdx": 4,
         "promptIdx": 5,
         "repeatIndex": 6,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply
-from trioeval.providers.generic.auth import TokenRequest, TokenSource, read_token, token_request
+from trioeval.providers.generic.auth import (
+    TokenRequest,
+    TokenSource,
+    fetch_token,
+    read_token,
+    token_request,
+)
 from trioeval.providers.generic.http import OriginGuard, next_request
 from trioeval.providers.generic.reply import (
     ReplyReading,
@@ -192,7 +199,7 @@ def test_a_token_is_replaced_before_it_expires(life: Any, until: float) -> None:
             fetched += 1
             return reply({"access_token": f"t{fetched}", "expires_in": life})
 
-        source = TokenSource(ASKED, send)
+        source = TokenSource(partial(fetch_token, ASKED, send))
         assert (await source.token()).value == "t1"
         await trio.sleep(until - 0.001)
         assert (await source.token()).value == "t1"
@@ -213,7 +220,7 @@ def test_a_refused_token_request_is_repeated_by_the_next_call() -> None:
             await trio.sleep(1)
             return next(answers)
 
-        source = TokenSource(ASKED, send)
+        source = TokenSource(partial(fetch_token, ASKED, send))
 
         async def ask() -> None:
             try:

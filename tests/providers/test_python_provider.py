@@ -106,7 +106,7 @@ def test_a_function_gets_prompt_options_and_context(folder: Path, mode: str) -> 
         {"id": "python:mine.py:call_api", "config": {"style": "wet", "tone": 2}},
         {
             "vars": {"x": [1]},
-            "prompt": {"raw": "Hi"},
+            "prompt": {"raw": "Hi", "label": ""},
             "testIdx": 4,
             "promptIdx": 5,
             "repeatIndex": 6,

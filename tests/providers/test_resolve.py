@@ -219,7 +219,6 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("xai:voice:grok", "xai:voice"),
         ("elevenlabs:tts:rachel", "elevenlabs:"),
         ("cloudflare-ai:chat:m", "cloudflare-ai:"),
-        ("huggingface:chat:m", "huggingface:"),
         ("promptfoo:simulated-user", "promptfoo:"),
         ("wss://a.example/x", "wss:"),
     ],

@@ -22,6 +22,8 @@ ENVIRON = {
     "OPENAI_API_KEY": KEY,
     "ANTHROPIC_API_KEY": KEY,
     "GEMINI_API_KEY": KEY,
+    "HF_TOKEN": KEY,
+    "VERTEX_API_KEY": KEY,
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": KEY,
     "AWS_SECRET_ACCESS_KEY": "aws-secret",
@@ -135,8 +137,8 @@ class Vendor:
     """The fields of a request with the prompt "Hi"."""
     defaults: Data = attrs.field(factory=dict)
     """The other fields of a request of an entry without config."""
-    good: Data
-    """The body of a reply."""
+    good: Any
+    """The body of a reply: an object, or a list if `lists`."""
     answer: Reply
     """The reply that is read from it, with the cost of `PRICE`; without headers and body."""
     lane: str
@@ -156,11 +158,13 @@ class Vendor:
     wrong_options: Sequence[tuple[Data, str]] = ()
     unsendable: Sequence[tuple[str, str]] = ()
     """Prompts that are not sent, with the reasons; empty for an API without messages."""
-    strangers: Sequence[tuple[Data, str]] = ()
+    strangers: Sequence[tuple[Any, str]] = ()
     """Bodies of a success that are not a valid reply."""
     mistakes: Sequence[Mistake] = ()
-    samples: Sequence[Data] = ()
+    samples: Sequence[Any] = ()
     """More bodies, to be damaged."""
+    lists: bool = False
+    """True if the body of a reply may be a list."""
     texts: Texts | None = None
     stream: Stream | None = None
 

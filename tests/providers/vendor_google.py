@@ -280,17 +280,6 @@ GENERATE = Vendor(
         no_model("google:"),
         no_model("google:image:imagen"),
         no_model("google:a/../b?c"),
-        Mistake(
-            {},
-            [
-                Problem(
-                    ".id",
-                    "Vertex AI is not supported",
-                    f"use google:{MODEL} with a key of the Gemini API",
-                )
-            ],
-            entry=f"vertex:{MODEL}",
-        ),
         mistake(
             "apiVersion",
             'must be letters and digits, such as v1beta, got "v1/x"',

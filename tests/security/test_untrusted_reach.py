@@ -253,8 +253,9 @@ def test_every_service_with_a_key_declares_its_hosts() -> None:
     servers = MODULES.keys() - CODE - LOCAL - own - sdks - {"http", "https", "bedrock", "vertex"}
     missing = []
     for prefix in sorted(servers):
+        model = "chat:m" if prefix in ("hf", "huggingface") else "m"
         with pytest.raises(SuiteError) as caught:
-            prepare(parse_suite({**PLAIN, "providers": [f"{prefix}:m"]}), environ={})
+            prepare(parse_suite({**PLAIN, "providers": [f"{prefix}:{model}"]}), environ={})
         hints = " ".join(one.hint or "" for one in caught.value.problems)
         if not any(name in hints for name in key_variables()):
             missing.append((prefix, hints))

@@ -1,6 +1,7 @@
 """The source of the reply to each row of a task: its providers, or an agent in their place."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -165,5 +166,31 @@ class ProviderAnswerer:
             test_idx=step.test_idx,
             prompt_idx=step.prompt_idx,
             repeat_index=step.repeat_index,
+            describe_row=partial(describe_row, step, prompt.options),
         )
         return self.reply_source.prepare(step.index, "provider", step.provider_index, request)
+
+
+def describe_row(step: Step, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prompt and the test of a row as JSON data, with promptfoo's names.
+
+    Args:
+        step: The row.
+        options: The keys of the provider's config that are overridden for it.
+    """
+    from trioeval.evaluation.judge_services import json_data
+    from trioeval.suite.plain import plain_test
+
+    raw = step.template
+    found: dict[str, Any] = json_data(
+        {
+            "prompt": {
+                "raw": raw,
+                "template": raw,
+                "label": step.column.prompt.label,
+                "config": dict(options),
+            },
+            "test": {**plain_test(step.test), "vars": dict(step.vars)},
+        }
+    )
+    return found

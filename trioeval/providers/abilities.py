@@ -7,12 +7,12 @@ into account. The user's own functions, programs and servers may return anything
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from trioeval.errors import ProviderError
 from trioeval.providers.base import Request
 from trioeval.providers.config import ProviderSettings
-from trioeval.providers.http.adapter import Adapter, AdapterSettings
+from trioeval.providers.http.adapter import Adapter, AdapterSettings, Returned
 from trioeval.providers.local.echo import EchoSettings
 from trioeval.providers.local.embedding import EmbeddingSettings
 from trioeval.providers.local.replay import ReplaySettings
@@ -22,14 +22,12 @@ from trioeval.providers.programs.exec import OUTPUT_BY_FUNCTION
 from trioeval.providers.programs.python import PythonSettings
 from trioeval.providers.vendors.openai_models import takes_schemas
 
-Ability: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
+Ability: TypeAlias = Returned
 
 _LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
 """Settings of providers that know only what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
-_EMBEDS = re.compile(r"(/embeddings|:embedContent)(\?|$)")
-_MODERATES = re.compile(r"/moderations(\?|$)")
 _GENERATES = re.compile(r":(stream)?generateContent(\?|$)", re.IGNORECASE)
 _SEARCHES = re.compile(r"(web|google|x)_?search|-search-|search_parameters", re.IGNORECASE)
 
@@ -42,10 +40,7 @@ _SIMPLE = frozenset(
 def abilities(settings: ProviderSettings) -> frozenset[Ability]:
     """Return the kinds of output that a provider may return."""
     if isinstance(settings, AdapterSettings):
-        url, _ = _sent(settings.adapter)
-        if _EMBEDS.search(url):
-            return frozenset({"embedding"})
-        return frozenset({"moderation" if _MODERATES.search(url) else "text"})
+        return frozenset({settings.adapter.returns})
     if isinstance(settings, EchoSettings):
         return frozenset({"text"})
     if isinstance(settings, EmbeddingSettings):

@@ -5,7 +5,7 @@ lane does. Cancelling the call ends it at once.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -44,6 +44,11 @@ class Request:
     test_idx: int = 0
     prompt_idx: int = 0
     repeat_index: int = 0
+    describe_row: Callable[[], Mapping[str, Any]] | None = attrs.field(
+        default=None, eq=False, repr=False
+    )
+    """Returns the prompt and the test of its row as JSON data, for programs; None for a judge's request. A
+    function, because only programs need them."""
 
 
 @attrs.frozen(kw_only=True)

@@ -78,8 +78,9 @@ _LONGEST = (
     "max_output_tokens",
     "maxOutputTokens",
     "maxTokens",
+    "max_new_tokens",
 )
-_INSIDE = ("generationConfig", "inferenceConfig")
+_INSIDE = ("generationConfig", "inferenceConfig", "parameters")
 _MANY = ("n", "candidateCount")
 
 

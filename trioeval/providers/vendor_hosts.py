@@ -11,7 +11,9 @@ from trioeval.providers.http.endpoint import Service, is_loopback
 from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
 from trioeval.providers.vendors.anthropic import ANTHROPIC
 from trioeval.providers.vendors.gemini import GOOGLE
+from trioeval.providers.vendors.huggingface import ROUTER
 from trioeval.providers.vendors.services import SERVICES
+from trioeval.providers.vendors.vertex import CREDENTIALS_VARIABLE, KEY_VARIABLES, VERTEX
 
 _PIECES = re.compile(r"(\*)")
 _ACCESS = ("AWS_ACCESS_KEY_ID", SECRET_VARIABLE, "AWS_SESSION_TOKEN")
@@ -49,7 +51,8 @@ def key_variables() -> frozenset[str]:
 @functools.cache
 def _vendors() -> Mapping[str, Vendor]:
     found: dict[str, list[str]] = {}
-    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE):
+    vertex = attrs.evolve(VERTEX, key_variables=(*KEY_VARIABLES, CREDENTIALS_VARIABLE))
+    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE, ROUTER, vertex):
         own = [*_hosts(service)]
         named = (*service.key_variables, service.organization_variable)
         for variable in filter(None, named) if own else ():

@@ -199,8 +199,8 @@ class Token:
 class TokenSource:
     """The current token of one provider."""
 
-    _request: TokenRequest
-    _send: Send
+    _fetch: Callable[[], Awaitable[Token]]
+    """Requests a new token; raises `ProviderError` if none is issued."""
     _token: Token | None = None
     _fetching: trio.Lock = attrs.field(factory=trio.Lock)
     _fetches: int = 0
@@ -236,11 +236,30 @@ class TokenSource:
         if self._token is token:
             self._token = None
 
-    async def _fetch(self) -> Token:
-        asked_at = trio.current_time()
-        reply = await self._send(token_request(self._request))
-        value, life = read_token(reply, self._request.client_secret)
-        return Token(value, asked_at + life - min(MARGIN, life / 10))
+
+async def fetch_token(request: TokenRequest, send: Send) -> Token:
+    """Return a new token for the client's credentials. Always a checkpoint.
+
+    Raises:
+        ProviderError: See `read_token`, and those of `send`.
+    """
+    asked_at = trio.current_time()
+    value, life = read_token(await send(token_request(request)), request.client_secret)
+    return Token(value, last_use(asked_at, life))
+
+
+def last_use(asked_at: float, life: float) -> float:
+    """Return the instant at which a token is replaced, in time before its expiry.
+
+    Args:
+        asked_at: The instant of the request for it.
+        life: Its lifetime in seconds.
+
+    Example:
+        >>> last_use(100.0, 3600.0), last_use(100.0, 50.0)
+        (3640.0, 145.0)
+    """
+    return asked_at + life - min(MARGIN, life / 10)
 
 
 def token_request(request: TokenRequest) -> HttpRequest:

@@ -16,7 +16,7 @@ from trioeval.errors import Fault, ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.config import TemplateRenderer, show, to_snake
-from trioeval.providers.generic.auth import Token, TokenSource
+from trioeval.providers.generic.auth import Token, TokenSource, fetch_token
 from trioeval.providers.generic.entry import GenericSettings
 from trioeval.providers.generic.identity import SHORTEST_VALUE, reads_variables, secret_texts
 from trioeval.providers.generic.reply import (
@@ -381,7 +381,9 @@ class GenericProvider:
     @_tokens.default
     def _token_source(self) -> TokenSource | None:
         token = self.settings.request.auth.token
-        return None if token is None else TokenSource(token, self._client.send)
+        if token is None:
+            return None
+        return TokenSource(partial(fetch_token, token, self._client.send))
 
     async def __call__(self, request: Request, /) -> Reply:
         """Send one request, following redirects. A checkpoint, unless the request is invalid.

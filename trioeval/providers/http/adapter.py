@@ -5,13 +5,12 @@ network.
 """
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, ClassVar, Self, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, TypeVarTuple
 
 import attrs
 import trio
@@ -65,8 +64,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-_SILENT = re.compile(r"(/embeddings|/moderations|:embedContent)(\?|$)")
-"""URLs whose replies have no tokens."""
+Returned: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
+"""The kind of output of a service; only texts have tokens."""
 
 
 def _is_metrics(value: Any) -> bool:
@@ -99,6 +98,7 @@ class Adapter(ABC):
     default_keys: ClassVar[tuple[Key, ...]] = ()
     """Keys whose defaults the environment may set; see `Service.variables`."""
     other_keys: ClassVar[OtherKeys] = OtherKeys()
+    returns: ClassVar[Returned] = "text"
     path: ClassVar[str] = ""
     """Path below the base URL."""
     holder: ClassVar[str] = "the message"
@@ -313,7 +313,7 @@ class Adapter(ABC):
         if not is_success(reply):
             return self.fail(reply, {})
         reply = self._joined(reply)
-        data = read_object(self.endpoint, reply)
+        data = self.load(reply)
         try:
             failed = self.find_failure(reply, data)
             if failed is not None:
@@ -326,6 +326,10 @@ class Adapter(ABC):
         if not answer.is_refusal and self.is_empty(data):
             raise empty(self.holder, answer, self.endpoint, reply, limit=self.limit_key)
         return answer
+
+    def load(self, reply: HttpReply) -> dict[str, Any]:
+        """Return the body of a success as an object; see `read_object`."""
+        return read_object(self.endpoint, reply)
 
     @abstractmethod
     def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
@@ -483,7 +487,7 @@ class AdapterSettings(ProviderSettings):
         except ProviderError:  # impossible without a prompt: then only the prompt is counted
             return known
         sent = empty_one.body or b""
-        most = 0 if _SILENT.search(empty_one.url) else longest_reply(json.loads(sent or b"{}"))
+        most = 0 if self.adapter.returns != "text" else longest_reply(json.loads(sent or b"{}"))
         return attrs.evolve(
             known,
             overhead=len(sent),

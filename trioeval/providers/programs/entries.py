@@ -225,9 +225,13 @@ def make_context(request: Request) -> dict[str, Any]:
             "bad_request",
             f"the variables of the test are not JSON: check {wrong or 'their names, which must be text'}",
         )
+    row = {} if request.describe_row is None else request.describe_row()
+    evaluation = request.vars.get("__evalId")
     return {
         "vars": dict(request.vars),
-        "prompt": {"raw": request.prompt},
+        "prompt": {"raw": request.prompt, "label": ""},
+        **row,
+        **({} if evaluation is None else {"evaluationId": evaluation}),
         "testIdx": request.test_idx,
         "promptIdx": request.prompt_idx,
         "repeatIndex": request.repeat_index,

@@ -417,7 +417,7 @@ def read(
             *find_secrets(variables, {}),
             *find_secrets(own, context.environ),
         ),
-        own=own,
+        own={"basePath": str(absolute(context.directory, "")), **own},
         timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,
         stdin=values.get("input") == "stdin",
         success=frozenset(values.get("success_exit_codes", (0,))),

@@ -1,4 +1,3 @@
-# Separate from `providers.vendor_hosts`: one module for each vendor, imported when a suite names it.
 """Anthropic messages: a request to a body, a reply to an output."""
 
 import json

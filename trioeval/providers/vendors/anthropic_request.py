@@ -1,4 +1,3 @@
-# Separate from `providers.vendors.anthropic`: together they exceed 600 lines.
 """Anthropic messages: the fixed part of a body and its beta features, from the config of an entry.
 
 Pure. A parameter without a config value has a default only if the service requires one, or if replies would

@@ -1,4 +1,3 @@
-# Separate from `providers.vendor_hosts`: one module for each vendor, imported when a suite names it.
 """Gemini generateContent and embedContent: a request to a body, a reply to an output."""
 
 import re
@@ -376,6 +375,7 @@ class EmbedAdapter(GoogleAdapter):
         ),
     )
     method = "embedContent"
+    returns = "embedding"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
@@ -406,9 +406,6 @@ def read(
     prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
-    if prefix == "vertex":
-        hint = f"use google:{rest} with a key of the Gemini API"
-        return [Problem(".id", "Vertex AI is not supported", hint)]
     kind, _, model = rest.rpartition(":")
     if kind not in ("", "embedding", "embeddings") or not _MODEL.fullmatch(model):
         hint = f"write {prefix}:<model> or {prefix}:embedding:<model>"

@@ -1,4 +1,3 @@
-# Separate from `providers.vendors.openai`: one module for each API of the vendor.
 """OpenAI chat completions: a request to a body, a reply to an output."""
 
 import json

@@ -51,6 +51,7 @@ class EmbeddingAdapter(Adapter):
     )
     other_keys = _OF_CHATS
     path = "embeddings"
+    returns = "embedding"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
@@ -123,6 +124,7 @@ class ModerationAdapter(Adapter):
     call_keys = (PASSTHROUGH,)
     other_keys = _OF_CHATS
     path = "moderations"
+    returns = "moderation"
     show_thinking = False
 
     def fixed_body(self) -> Mapping[str, Any]:
