@@ -299,7 +299,7 @@ def _regex(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         return pattern
 
     def finish() -> Finding:
-        return _matched(value, holds=found_in_time(pattern, subject.text, written=value))
+        return _matched(value, holds=found_in_time(pattern, subject.text))
 
     holds = found_at_once(pattern, subject.text)
     if holds is None:
