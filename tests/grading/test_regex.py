@@ -137,7 +137,7 @@ MATCHES: list[tuple[str, str, bool]] = [
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     MATCHES,
-    ids=[f"{ascii(p)}-{n}" for n, (p, _, _) in enumerate(MATCHES)],
+    ids=[f"{p!a}-{n}" for n, (p, _, _) in enumerate(MATCHES)],
 )
 def test_patterns_have_the_meaning_of_javascript(pattern: str, text: str, expected: bool) -> None:  # noqa: FBT001
     """They have no flags, search, and match UTF-16 units."""

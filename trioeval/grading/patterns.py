@@ -144,7 +144,7 @@ def _engine() -> _PatternEngine:
 
 
 def _carried(text: str) -> tuple[str, bool]:
-    """Return a text for the engine, and whether it is JSON: one with halves of surrogate pairs is not UTF-8."""
+    """Return a text for the engine, and True if it is JSON, because it cannot be UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
