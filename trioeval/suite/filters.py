@@ -351,7 +351,7 @@ def keep_providers(suite: Suite, pattern: Pattern) -> Suite:
     return attrs.evolve(
         suite,
         providers=tuple(
-            entry for entry in suite.providers if _found_in(pattern, entry.label, entry.id)
+            entry for entry in suite.providers if _found_in(pattern, entry.label, entry.shown_id)
         ),
     )
 
