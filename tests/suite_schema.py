@@ -306,7 +306,6 @@ def _provider() -> Shape:
             {
                 **settings,
                 "required": [],
-                "properties": {k: part for k, part in settings["properties"].items() if k != "id"},
             },
             NOTHING,
         ),

@@ -67,16 +67,40 @@ def test_before_all_may_change_tests_prompts_and_the_default_test(tmp_path: Path
             suite = context["suite"]
             suite["tests"].append({"vars": {"word": "there"}, "assert": [{"type": "equals", "value": "x"}]})
             suite["prompts"].append({"raw": "{{word}}!", "label": "loud"})
-            suite["defaultTest"] = {"metadata": {"seen": True}}
+            suite["defaultTest"]["metadata"]["seen"] = True
+            suite["defaultTest"]["assert"].append({"type": "contains", "value": "!"})
             return context
         """,
         "beforeAll",
     )
     rows = ran(suite)
     assert [row.output for row in rows] == ["say hi", "hi!", "say there", "there!"]
-    assert [row.status for row in rows[2:]] == [Status.FAIL] * 2
+    assert [row.status.value for row in rows] == ["fail", "pass", "fail", "fail"]
     assert all(row.step.test.metadata == {"seen": True} for row in rows)
     assert prepare(suite).suite.tests[0] is suite.tests[0]
+
+
+def test_hooks_always_have_the_parts_that_they_may_add_to(tmp_path: Path) -> None:
+    """Tests of rows, and the default test, have them even if the suite has none of them."""
+    code = """
+        PARTS = ["assert", "metadata", "options", "vars"]
+
+        def everything(event, context):
+            for name in {"beforeAll": ["suite", "defaultTest"], "afterAll": ["suite", "defaultTest"],
+                         "beforeEach": ["test"], "afterEach": ["result", "testCase"]}[event]:
+                context = context[name]
+            assert sorted(context) == PARTS, context
+
+        def beforeEach(context, options):
+            context["test"]["assert"].append({"type": "equals", "value": "say b"})
+            context["test"]["options"]["suffix"] = ""
+            context["test"]["metadata"]["k"] = context["test"]["vars"].setdefault("word", "b")
+            return context
+        """
+    suite = suite_of(tmp_path, code, "everything", "beforeEach", tests=[{"vars": {}}])
+    warnings: list[str] = []
+    (row,) = ran(suite, warnings)
+    assert (row.status, row.step.test.metadata, warnings) == (Status.PASS, {"k": "b"}, [])
 
 
 def test_errors_of_before_all_are_reported_before_any_call(tmp_path: Path) -> None:

@@ -47,6 +47,17 @@ def test_the_score_is_the_weighted_mean() -> None:
     assert (verdict.passed, verdict.score, verdict.reason) == (False, 0.75, "no")
 
 
+def test_a_weight_below_0_lowers_the_score() -> None:
+    """The score may leave the range of its parts, or be 0 without a sum; the part still has to pass."""
+    assert aggregate([part(1, -1), part(1, 3, "m")]).score == 1
+    assert aggregate([part(0, -1), part(1, 3)]).score == 1.5
+    assert aggregate([part(1, -1), part(0, 3)]).score == -0.5
+    assert aggregate([part(1, -1), part(1)]).score == 0
+    assert aggregate([part(1, -1)]).score == 0
+    assert not aggregate([part(0, -1, reason="no"), part(1, 3)]).passed
+    assert aggregate([part(1, -1, "m"), part(1, 3, "m")]).named_scores == {"m": 1}
+
+
 def test_as_32_the_reason_is_that_of_the_first_failure_in_order() -> None:
     """It is not that of the last failure, or of the one with the most weight."""
     verdict = aggregate([part(1), part(0, 1, reason="first"), part(0, 9, reason="second")])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trioeval.errors import GradingError
 from trioeval.grading import ASSERTION_TYPES, KINDS, Assertion, grade
-from trioeval.grading.grade import INSTEAD, check_assertion
+from trioeval.grading.grade import INSTEAD, assertion_warnings, check_assertion
 from trioeval.grading.kinds.text import KINDS as TEXT_KINDS
 
 LISTED = "all types are listed in docs/reference/assertions.md"
@@ -92,23 +92,11 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
             "YAML: line 2, column 1: did not find expected ',' or '}'"
         ),
     ),
-    (
-        {"type": "contains", "value": ""},
-        '.value: must be text that is not empty, or a number, got ""',
-    ),
-    (
-        {"type": "icontains", "value": True},
-        ".value: must be text that is not empty, or a number, got true",
-    ),
-    (
-        {"type": "starts-with", "value": ["a"]},
-        '.value: must be text that is not empty, got ["a"]',
-    ),
     ({"type": "regex", "value": None}, ".value: must be text that is not empty, got null"),
     (
         {"type": "regex", "value": "["},
         (
-            '.value: "[" is not a valid regular expression: [ is never closed\n'
+            '.value: "[" is not a valid regular expression: unexpected end\n'
             "  patterns are those of JavaScript, without flags"
         ),
     ),
@@ -135,12 +123,12 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
         ),
     ),
     (
-        {"type": "equals", "value": "x", "weight": -1},
-        ".weight: must be from 0 to 1000000000, got -1",
+        {"type": "equals", "value": "x", "weight": -2e9},
+        ".weight: must be from -1000000000 to 1000000000, got -2000000000",
     ),
     (
         {"type": "equals", "value": "x", "weight": math.nan},
-        ".weight: must be from 0 to 1000000000, got NaN",
+        ".weight: must be from -1000000000 to 1000000000, got NaN",
     ),
     (
         {"type": "equals", "value": "x", "threshold": math.inf},
@@ -159,7 +147,7 @@ def test_a_problem_names_the_key_the_value_and_a_suggestion(
 
 def test_all_problems_are_reported_at_once() -> None:
     """One wrong key does not hide another."""
-    wrong = Assertion(type="nothing", weight=-1, threshold=math.nan)
+    wrong = Assertion(type="nothing", weight=math.nan, threshold=math.nan)
     assert [problem.path for problem in check_assertion(wrong)] == [
         ".type",
         ".weight",
@@ -169,15 +157,77 @@ def test_all_problems_are_reported_at_once() -> None:
 
 @pytest.mark.parametrize("base", sorted(ASSERTION_TYPES))
 def test_an_absent_value_is_missing(base: str) -> None:
-    """Types that need no value are an exception; an explicit null is a value."""
+    """Types that need no value are an exception, and those that promptfoo's suites may leave without one."""
     problems = list(check_assertion(Assertion(type=base), value_given=False))
-    if KINDS[base].bare:
+    if KINDS[base].tolerant:
+        assert problems == []
+        (warning,) = assertion_warnings(Assertion(type=base))
+        assert (warning.path, warning.message) == (".value", "it is missing: its rows are ERRORs")
+    elif KINDS[base].bare:
         assert not any(problem.message == '"value" is missing' for problem in problems)
     else:
         (problem,) = problems
         assert (problem.path, problem.message) == ("", '"value" is missing')
         assert problem.hint is not None
         assert problem.hint.startswith("it must be ")
+
+
+WARNINGS: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {"type": "contains", "value": ""},
+        ['.value: must be text that is not empty, or a number, got "": its rows are ERRORs'],
+    ),
+    (
+        {"type": "not-icontains", "value": True},
+        [".value: must be text that is not empty, or a number, got true: its rows are ERRORs"],
+    ),
+    (
+        {"type": "starts-with", "value": 1},
+        [".value: must be text that is not empty, got 1: its rows are ERRORs"],
+    ),
+    (
+        {"type": "contains-any", "value": []},
+        [".value: the list is empty: contains-any holds for nothing"],
+    ),
+    (
+        {"type": "not-icontains-all", "value": " , "},
+        [".value: the list is empty: icontains-all holds for every output"],
+    ),
+    (
+        {"type": "word-count", "value": {"min": 1, "maximum": 2}},
+        [".value.maximum: it has no effect: only min and max are known"],
+    ),
+    (
+        {"type": "regex", "value": r"\\\p{L}+\p{Lu}"},
+        [
+            (
+                r".value: \p{L} has no special meaning, because patterns have no flags"
+                "\n  list the characters, as in [a-zà-ÿ]"
+            )
+        ],
+    ),
+    ({"type": "regex", "value": r"\\p{L}"}, []),
+    ({"type": "starts-with", "value": "{{x}}"}, []),
+    ({"type": "contains-any", "value": ["a"]}, []),
+    (
+        {"type": "contains", "value": "x", "weight": -1},
+        [".weight: the weight is below 0: the assertion lowers the score, and still has to pass"],
+    ),
+    (
+        {"type": "assert-set", "assertions": (Assertion(type="starts-with", value=""),)},
+        ['.assert[0].value: must be text that is not empty, got "": its rows are ERRORs'],
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "warnings"), WARNINGS, ids=[str(text) for _, text in WARNINGS])
+def test_what_promptfoo_accepts_is_accepted_with_a_warning(
+    fields: dict[str, Any], warnings: list[str]
+) -> None:
+    """It may be only one of many assertions of a suite that runs there."""
+    assertion = Assertion(**fields)
+    assert list(check_assertion(assertion)) == []
+    assert [str(found) for found in assertion_warnings(assertion)] == warnings
 
 
 @pytest.mark.parametrize("value", ["{{ pattern }}[", "{% if x %}[{% endif %}", "{# note #}["])
@@ -200,7 +250,7 @@ def test_the_lists_of_types_do_not_overlap() -> None:
 def test_a_checked_assertion_can_be_evaluated(name: str, value: Any, weight: float) -> None:
     """A text assertion without problems never ends in an error; one with problems may."""
     assertion = Assertion(type=name, value=value, weight=weight)
-    problems = list(check_assertion(assertion))
+    problems = [*check_assertion(assertion), *assertion_warnings(assertion)]
     try:
         grade("abc 1", [assertion])
     except GradingError:

@@ -70,13 +70,13 @@ def nested(levels: int) -> Any:
         ),
         (
             "x",
-            Assertion(type="contains", value="x", weight=-1),
-            "assert[1] (contains): the weight must be from 0 to 1000000000, got -1",
+            Assertion(type="contains", value="x", weight=-2e9),
+            "assert[1] (contains): the weight must be from -1000000000 to 1000000000, got -2000000000",
         ),
         (
             "x",
             Assertion(type="contains", value="x", weight=1e308),
-            "assert[1] (contains): the weight must be from 0 to 1000000000, got 1e+308",
+            "assert[1] (contains): the weight must be from -1000000000 to 1000000000, got 1e+308",
         ),
         (
             "x",

@@ -165,7 +165,7 @@ WRONG: list[dict[str, Any]] = [
     {"providers": [{"label": "x", "config": {}}]},
     {"providers": [{"id": "echo", "lable": "x"}]},
     {"providers": [{"echo": {"lane": {"rpm": 0}}}]},
-    {"providers": [{"echo": {"id": "x"}}]},
+    {"providers": [{"echo": {"id": 7}}]},
     {"prompts": [{"raw": 5}]},
     {"tests": [{"vars": 5}]},
     {"tests": [{"assert": [{"type": 5}]}]},

@@ -8,12 +8,17 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import SuiteError
+from trioeval.evaluation.hooks import result_json
 from trioeval.grading import Assertion
+from trioeval.grading.patterns import compile_javascript
 from trioeval.loading.load import parse_suite
+from trioeval.run import collect
+from trioeval.suite.filters import keep_providers
 from trioeval.suite.form import IGNORED_KEYS, IGNORED_SILENTLY
 from trioeval.suite.model import (
     EvaluateOptions,
@@ -130,6 +135,33 @@ def test_a_provider_may_be_written_in_three_forms(
     """Text, an object with an id, an object whose only key is the id; under either key."""
     suite = parse_suite({key: [form], "prompts": ["p1"], "lanes": {"shared": {}}})
     assert suite.providers == (entry,)
+
+
+def test_an_id_below_an_id_names_a_provider() -> None:
+    """The outer one remains its kind; references, filters and rows have the inner one."""
+    suite = parsed(
+        providers=[{"echo": {"id": "a", "label": "first"}}, {"echo": {"id": "b"}}, {"echo": None}],
+        tests=[{"vars": {}, "providers": ["b"]}],
+    )
+    entries = suite.providers
+    assert [(entry.id, entry.shown_id, entry.name) for entry in entries] == [
+        ("echo", "a", "first"),
+        ("echo", "b", "b"),
+        ("echo", "echo", "echo"),
+    ]
+    assert [len(keep_providers(suite, compile_javascript(f"^{n}$")).providers) for n in "ab"] == [1, 1]
+    (row,) = trio.run(collect, suite)
+    assert (row.label, result_json(row)["provider"]) == ("b", {"id": "b", "label": ""})
+    assert problems_of({"providers": [{"echo": {"id": " "}}], "prompts": ["x"]}) == [
+        "$.providers[0].echo.id: must not be empty"
+    ]
+
+
+def test_an_id_below_an_id_does_not_hide_code() -> None:
+    """Otherwise a suite of another author would run a file under the name of a harmless provider."""
+    providers = [{"python:x.py": {"id": "echo"}}]
+    with pytest.raises(SuiteError, match="python:x.py"):
+        parse_suite({"providers": providers, "prompts": ["x"]}, trusted=False)
 
 
 @pytest.mark.parametrize(

@@ -121,12 +121,12 @@ def test_an_invalid_assertion_hides_no_other(
 providers: [echo]
 tests:
 - assert:
-  - {type: contains}
+  - {type: levenshtein}
   - {type: llm-rubric, value: x}
   - {type: select-best, value: x, provider: echo}
   - type: assert-set
     assert: [{type: contians, value: x}, {type: similar, value: x}]
-  - {type: contains-all}
+  - {type: rouge-n}
   options: {transform: "}{"}
 - {threshold: x}
 """
@@ -138,9 +138,9 @@ tests:
         (11, "$.tests[1].threshold"),
     ]
     for wrong, right in {
-        "contains}": "contains, value: x}",
+        "levenshtein}": "contains, value: x}",
         "contians": "contains",
-        "contains-all}": "llm-rubric, provider: echo}",
+        "rouge-n}": "llm-rubric, provider: echo}",
         "threshold: x": "threshold: 1",
     }.items():
         text = text.replace(wrong, right)

@@ -12,7 +12,7 @@ from trioeval.run import Row
 CODE = """
 def func(named, context):
     parts = [(part["assertion"] or {}).get("type") for part in context["componentResults"]]
-    reason = f"{parts} {context['threshold']} {context['tokensUsed']['total']}"
+    reason = f"{parts} {context.get('threshold', 'none')} {context['tokensUsed']['total']}"
     return {"pass": True, "score": named["m"] * 2, "reason": reason, "namedScores": {"own": 1}}
 
 def fails(named, context):
@@ -70,6 +70,9 @@ def test_a_scoring_function_decides(tmp_path: Path) -> None:
     assert "ValueError: not today" in reason
     assert seen(third)[:2] == ("fail", 0)
     assert "it must return an object with pass (true or false)" in seen(third)[2]
+    assert seen(
+        rows(tmp_path, [{"vars": {"x": "a"}, "assert": [yes]}], defaultTest=default)[0]
+    ) == (("pass", 2, "['equals'] none 0"))
     assert seen(fourth) == ("not_graded", 1, "no assertions")
 
 

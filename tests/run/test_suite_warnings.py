@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+import trio
 
 from trioeval.loading.load import parse_suite
-from trioeval.run import prepare
+from trioeval.run import collect, prepare
 
 
 def warned_of(**suite: Any) -> list[str]:
@@ -119,3 +120,49 @@ def test_a_cluster_variable_that_no_test_has_is_reported() -> None:
     assert warned("year", first) == []
     assert warned("all", first, defaultTest={"metadata": {"all": 1}}) == []
     assert warned("kept", first | {"options": {"storeOutputAs": "kept"}}) == []
+
+
+def test_what_promptfoo_accepts_in_assertions_is_reported() -> None:
+    """Each place is named; an assertion of the default test once, not for each test."""
+    odd = {"type": "starts-with", "value": 1}
+    low = {"type": "contains", "value": "a", "weight": -1}
+    tests = [{"assert": [{"type": "equals", "value": "a"}, low]}, {"vars": {"x": "1"}}]
+    assert warned_of(prompts=["a"], defaultTest={"assert": [odd]}, tests=tests) == [
+        "$.defaultTest.assert[0].value: must be text that is not empty, got 1: its rows are ERRORs",
+        (
+            "$.tests[0].assert[1].weight: the weight is below 0: the assertion lowers the score, "
+            "and still has to pass"
+        ),
+    ]
+
+
+ODD: list[tuple[list[dict[str, Any]], str, float]] = [
+    ([{"weight": -1, "value": "one"}, {"value": "two"}], "pass", 0),
+    ([{"weight": -1, "value": "ONE"}, {"value": "two", "weight": 3}], "fail", 1.5),
+    ([{"weight": -1, "value": "one"}, {"value": "TWO", "weight": 3}], "fail", -0.5),
+    ([{"type": "word-count"}], "error", 0),
+    ([{"type": "word-count", "value": ""}], "fail", 0),
+    ([{"type": "word-count", "value": "0x2"}], "pass", 1),
+    ([{"type": "word-count", "value": {"min": 3, "max": 1}}], "error", 0),
+    ([{"type": "word-count", "value": {"min": "1", "foo": 2}}], "pass", 1),
+    ([{"value": ""}], "error", 0),
+    ([{"type": "not-contains", "value": ""}], "error", 0),
+    ([{"type": "contains-any", "value": []}], "fail", 0),
+    ([{"type": "not-contains-any", "value": []}], "pass", 1),
+    ([{"type": "contains-all", "value": ","}], "pass", 1),
+    ([{"type": "contains-any", "value": [""]}], "pass", 1),
+    ([{"type": "contains-any", "value": ""}], "error", 0),
+    ([{"type": "starts-with", "value": 1}], "error", 0),
+    ([{"type": "not-starts-with", "value": ""}], "error", 0),
+]
+"""Assertions about the output "one two", with the result and the score of their row in promptfoo."""
+
+
+def test_odd_assertions_have_the_results_of_promptfoo() -> None:
+    """A value that cannot be judged makes its row an ERROR, and no other row."""
+    tests = [{"assert": [{"type": "contains"} | one for one in odd]} for odd, _, _ in ODD]
+    suite = parse_suite({"providers": ["echo"], "prompts": ["one two"], "tests": tests})
+    rows = trio.run(collect, suite)
+    assert [(row.status.value, row.score) for row in rows] == [
+        (end, score) for _, end, score in ODD
+    ]

@@ -225,11 +225,22 @@ def test_ranges_and_pairs_are_parsed() -> None:
 
 def test_patterns_are_javascript_regular_expressions() -> None:
     """An invalid one is refused."""
-    assert read_pattern(r"(?<a>\d)$", "x").search("a1")
+    suite = suite_of([{"description": "a1", "vars": {"x": "y"}}])
+    for pattern, places in ((r"(?<a>\d)$", [0]), ("^\\d", []), ("\\p{L}", [])):
+        assert selected(suite, Filters(pattern=read_pattern(pattern, "x"))) == places
     with pytest.raises(
         UsageError, match=r"^--filter-pattern '\(' is not a valid regular expression: "
     ):
         read_pattern("(", "--filter-pattern")
+
+
+@pytest.mark.slow
+def test_a_pattern_that_takes_too_long_is_a_usage_error() -> None:
+    """No test is left out, or selected, by chance."""
+    suite = suite_of([{"description": "a" * 40 + "!", "vars": {"x": "y"}}])
+    with pytest.raises(UsageError) as caught:
+        selected(suite, Filters(pattern=read_pattern("(a+)+$", "x")))
+    assert str(caught.value) == 'the search for "(a+)+$" took longer than 2 seconds on this text'
 
 
 def test_columns_are_selected_by_label_or_id() -> None:

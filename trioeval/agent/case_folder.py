@@ -222,7 +222,7 @@ def _labels(every: Sequence[Step], steps: Expansion) -> dict[int, str]:
     slugs = {}
     for place in sorted({step.column.provider_index for step in every}):
         entry = steps.providers[place]
-        slugs[place] = _OTHER.sub("-", entry.label or entry.id).strip("-.")[:_LONGEST]
+        slugs[place] = _OTHER.sub("-", entry.name).strip("-.")[:_LONGEST]
     several = Counter(slug.lower() for slug in slugs.values())
     return {
         place: slug if slug and several[slug.lower()] == 1 else f"{slug or 'agent'}-{place + 1}"

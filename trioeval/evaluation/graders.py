@@ -95,7 +95,7 @@ def for_role(entry: ProviderEntry, role: Role) -> ProviderEntry:
     is_file = entry.id.startswith(("file://", "python:")) and entry.id.endswith(".py")
     if function is None or not is_file:
         return entry
-    return attrs.evolve(entry, id=f"{entry.id}:{function}", label=entry.label or entry.id)
+    return attrs.evolve(entry, id=f"{entry.id}:{function}", label=entry.name)
 
 
 def candidates(
@@ -364,7 +364,7 @@ class _JudgeSearch:
         known = self.positions.get(key)
         if self.recorded is not None:
             # Its abilities are not checked: it was able to judge if it was recorded.
-            if not one.named and (one.entry.label or one.entry.id) not in self.recorded:
+            if not one.named and one.entry.name not in self.recorded:
                 return [Problem(one.path, "it was not recorded")]
         else:
             try:

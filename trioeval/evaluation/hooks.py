@@ -22,7 +22,7 @@ from trioeval.providers import Reply
 from trioeval.suite.expand import Step
 from trioeval.suite.extensions import Event, Extension
 from trioeval.suite.model import Suite, Test
-from trioeval.suite.plain import plain_prompt, plain_suite, plain_test
+from trioeval.suite.plain import plain_prompt, plain_whole_test, suite_for_hooks
 
 if TYPE_CHECKING:
     from trioeval.evaluation.scripts import Scripts
@@ -84,7 +84,7 @@ class Hooks:
             ScriptError: One of them failed.
             InputError: One of them returned something that is not a valid test.
         """
-        given = plain_test(attrs.evolve(step.test, vars=step.vars))
+        given = plain_whole_test(attrs.evolve(step.test, vars=step.vars))
         found = given
         for extension in self._extensions_for("beforeEach"):
             returned = await self._call(extension, "beforeEach", {"test": found})
@@ -114,7 +114,7 @@ class Hooks:
         hearing = self._extensions_for("afterEach")
         if not hearing:
             return found
-        test, result = plain_test(row.step.test), result_json(row)
+        test, result = plain_whole_test(row.step.test), result_json(row)
         for extension in hearing:
             context = {"test": test, "result": result}
             try:
@@ -144,7 +144,7 @@ class Hooks:
         """Call the extensions at the end of the run, with all rows. Raises only when cancelled."""
         for extension in self._extensions_for("afterAll"):
             context = {
-                "suite": plain_suite(self.suite),
+                "suite": suite_for_hooks(self.suite),
                 "results": [result for _, result in sorted(self._results.items())],
                 "prompts": [plain_prompt(prompt) for prompt in self.suite.prompts],
                 "evalId": self.run_id,
@@ -192,10 +192,10 @@ def result_json(row: Row) -> dict[str, Any]:
         "testIdx": step.test_idx,
         "promptIdx": step.prompt_idx,
         "promptId": step.column.prompt.id,
-        "provider": {"id": row.provider.id, "label": row.provider.label or ""},
+        "provider": {"id": row.provider.shown_id, "label": row.provider.label or ""},
         "prompt": {"raw": row.prompt, "label": step.column.prompt.label},
         "vars": dict(row.vars),
-        "testCase": plain_test(step.test),
+        "testCase": plain_whole_test(step.test),
         "response": response,
         "success": row.status.is_success,
         "score": row.score,

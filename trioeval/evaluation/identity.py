@@ -318,7 +318,7 @@ class Identities:
         place = (id(column), id(entry))
         known = self._columns.get(place)
         if known is None:
-            prompt, label = column.prompt, entry.label or entry.id
+            prompt, label = column.prompt, entry.name
             made = self._text(_prompt(prompt))
             known = self._columns[place] = _KnownColumn(
                 column,

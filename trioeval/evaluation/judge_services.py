@@ -166,7 +166,7 @@ def row_context(
         "vars": without_runtime_variables(prompt.vars),
         "test": {"options": {}, **plain_test(step.test), "vars": dict(step.vars)},
         "logProbs": reply.log_probs,
-        "provider": _known({"id": provider.id, "label": provider.label}),
+        "provider": _known({"id": provider.shown_id, "label": provider.label}),
         "providerResponse": _known(response),
         "metadata": metadata,
     }

@@ -85,7 +85,7 @@ class PreparedSuite:
     @property
     def provider_names(self) -> tuple[str, ...]:
         """The label, or else the id, of each provider of the suite."""
-        return tuple(entry.label or entry.id for entry in self.suite.providers)
+        return tuple(entry.name for entry in self.suite.providers)
 
     @property
     def judge_lanes(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class PreparedSuite:
                 )
                 if is_named or lane == AGENT_RUNS:
                     continue
-                names.setdefault(lane, {})[entry.label or entry.id] = None
+                names.setdefault(lane, {})[entry.name] = None
                 if entry.label is not None:
                     labelled.add(lane)
         return {lane: ", ".join(names[lane]) for lane in names if lane in labelled}

@@ -344,7 +344,7 @@ class PromptBuilder:
     async def _made(self, step: Step, found: Mapping[str, Any]) -> RenderedPrompt:
         """Return the prompt of a row that a function makes."""
         entry = self.steps.suite.providers[step.column.provider_index]
-        named = {"id": entry.id, "label": entry.label}
+        named = {"id": entry.shown_id, "label": entry.label}
         made = await render_function(step.column.prompt, found, named, self.scripts)
         template = from_model(made.raw) if self._sees_data(step, found) else made.raw
         return self._rendered(step, template, made.config, found)

@@ -449,7 +449,8 @@ def provider_digest(entry: ProviderEntry) -> str:
 
     Values that are not JSON count by their type: they are different objects in each process.
     """
-    parts = [entry.id, entry.label, _without_keys(entry.config), _without_keys(entry.env)]
+    named = entry.label if entry.own_id is None else [entry.own_id, entry.label]
+    parts = [entry.id, named, _without_keys(entry.config), _without_keys(entry.env)]
     text = json.dumps(parts, sort_keys=True, default=_kind_of)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

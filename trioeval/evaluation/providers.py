@@ -149,7 +149,7 @@ def replayed(suite: Suite, entries: Sequence[ProviderEntry], file: Path) -> list
     """
     from trioeval.providers.local.replay import read_for_all
 
-    names = [entry.label or entry.id for entry in entries]
+    names = [entry.name for entry in entries]
     return [
         ProviderSpec(
             f"replay:{file}",
@@ -182,6 +182,7 @@ def without_secrets(suite: Suite, specs: Sequence[ProviderSpec]) -> Suite:
             entry,
             id=spec.shown(entry.id),
             label=None if entry.label is None else spec.shown(entry.label),
+            own_id=None if entry.own_id is None else spec.shown(entry.own_id),
             config=hide_in(entry.config, spec.secrets),
         )
         # Providers of single tests come after those of the suite.

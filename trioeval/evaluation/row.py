@@ -46,7 +46,7 @@ class RowIds:
         names = self._names.get(column.prompt_idx)
         if names is None:
             entry = self.steps.providers[column.provider_index]
-            names = column_names(entry.label or entry.id, column.prompt.label)
+            names = column_names(entry.name, column.prompt.label)
             self._names[column.prompt_idx] = names
         return row_id_in(names, step.vars, step.test.description)
 
@@ -155,7 +155,7 @@ class Row:
     @property
     def label(self) -> str:
         """The name of its provider in tables."""
-        return self.provider.label or self.provider.id
+        return self.provider.name
 
     @property
     def error_kind(self) -> ProviderErrorKind | None:

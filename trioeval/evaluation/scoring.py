@@ -84,7 +84,7 @@ class Scoring:
         from trioeval.scripting.javascript import Script
 
         context = {
-            "threshold": threshold,
+            **({} if threshold is None else {"threshold": threshold}),
             "componentResults": [_plain(part) for part in components(verdict.parts)],
             "tokensUsed": {
                 "total": verdict.spent.usage.total or 0,

@@ -6,7 +6,8 @@
     reason = that of the first part that failed, in the order of the assertions
 
 A part of weight 0 always passes and does not count; its score is kept. Sums are exact and rounded once, so
-the order of the parts changes only the reason, and the score never leaves the range of its parts.
+the order of the parts changes only the reason, and the score never leaves the range of its parts, unless a
+weight is below 0.
 
 Named scores are weighted means of the same kind, one per name. A part contributes its score under its metric,
 with its weight, and each named score of its own (of a script, or of a set), with that weight times the weight
@@ -186,6 +187,8 @@ def _mean(shares: Sequence[_Share]) -> float:
         return 0.0
     mean = _sum(score * weight for score, weight in shares) / total
     scores = [score for score, weight in shares if weight]
+    if any(weight < 0 for _, weight in shares):
+        return mean
     # Rounding may leave the range by the last bit.
     return min(max(mean, min(scores)), max(scores))
 

@@ -53,6 +53,8 @@ _LENGTHS = ("min-length", "max-length")
 _SUGGESTED = 3
 _NEAR = 0.06  # difference in similarity to the nearest name
 
+_WEIGHTS = f"from {number_text(-HEAVIEST)} to {number_text(HEAVIEST)}"
+
 _EXAMPLE = "10"
 """The length in the hints above."""
 
@@ -81,9 +83,8 @@ def check_assertion(
         yield from _set_problems(assertion, kinds)
     else:
         yield from _kind_problems(assertion, kinds, value_given=value_given)
-    if not 0 <= assertion.weight <= HEAVIEST:
-        most = number_text(HEAVIEST)
-        yield Problem(".weight", f"must be from 0 to {most}, got {quote(assertion.weight)}")
+    if not -HEAVIEST <= assertion.weight <= HEAVIEST:
+        yield Problem(".weight", f"must be {_WEIGHTS}, got {quote(assertion.weight)}")
     if assertion.threshold is not None and not math.isfinite(assertion.threshold):
         yield Problem(".threshold", f"must be a finite number, got {quote(assertion.threshold)}")
 
@@ -120,12 +121,40 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
         if kind.requires is not None and find_spec(kind.requires.module) is None:
             hint = f"pip install 'trioeval[{kind.requires.name}]'"
             yield Problem(".type", f"{base} needs a package that is not installed", hint)
+        elif kind.tolerant:
+            return  # see `assertion_warnings`
         elif not value_given and not kind.bare:
             yield Problem("", '"value" is missing', f"it must be {kind.right}")
         elif value_given and not is_template(assertion.value) and not kind.accepts(assertion.value):
             yield Problem(".value", f"must be {kind.right}, got {quote(assertion.value)}")
         else:
             yield from kind.check(assertion)
+
+
+def assertion_warnings(assertion: Assertion, kinds: Kinds = KINDS) -> Iterator[Problem]:
+    """Yield what is probably not intended in an assertion; it is valid, because promptfoo accepts it.
+
+    Example:
+        >>> for problem in assertion_warnings(Assertion(type="contains", value="", weight=-1)):
+        ...     print(problem.message)
+        the weight is below 0: the assertion lowers the score, and still has to pass
+        must be text that is not empty, or a number, got "": its rows are ERRORs
+    """
+    if assertion.weight < 0:
+        message = "the weight is below 0: the assertion lowers the score, and still has to pass"
+        yield Problem(".weight", message)
+    for place, member in enumerate(assertion.assertions):
+        for problem in assertion_warnings(member, kinds):
+            yield attrs.evolve(problem, path=f".assert[{place}]{problem.path}")
+    kind, value = kinds.get(split_type(assertion.type)[0]), assertion.value
+    if kind is None or is_template(value):
+        return
+    if kind.tolerant and value is None:
+        yield Problem(".value", "it is missing: its rows are ERRORs", f"it must be {kind.right}")
+    elif kind.tolerant and not kind.accepts(value):
+        yield Problem(".value", f"must be {kind.right}, got {quote(value)}: its rows are ERRORs")
+    else:
+        yield from kind.warn(assertion)
 
 
 def _unknown(assertion: Assertion, base: str, kinds: Kinds) -> Problem:
@@ -325,8 +354,8 @@ def rendered(assertion: Assertion, render: Render, kinds: Kinds) -> ReadyAsserti
     if kind is None:
         msg = f"{quote(assertion.type)} is not an assertion type"
         raise GradingError(msg)
-    if not 0 <= assertion.weight <= HEAVIEST:
-        msg = f"the weight must be from 0 to {number_text(HEAVIEST)}, got {quote(assertion.weight)}"
+    if not -HEAVIEST <= assertion.weight <= HEAVIEST:
+        msg = f"the weight must be {_WEIGHTS}, got {quote(assertion.weight)}"
         raise GradingError(msg)
     value = assertion.value
     if kind.fills_objects and isinstance(value, Mapping):

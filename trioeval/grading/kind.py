@@ -139,6 +139,10 @@ class Kind:
     check: Callable[[Assertion], Iterable[Problem]] = _no_problems
     """Yields further problems of an assertion before a run; paths are `.value`, `.threshold`, `.config…`.
     Only called if the value is valid."""
+    tolerant: bool = False
+    """True if an invalid value is a warning before a run, and makes its rows ERRORs, as in promptfoo."""
+    warn: Callable[[Assertion], Iterable[Problem]] = _no_problems
+    """Yields what is probably not intended, with paths as of `check`; only called if the value is valid."""
     invertible: bool = True
     """False if it has no form with `not-`."""
     requires: Extra | None = None

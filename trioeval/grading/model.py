@@ -23,8 +23,8 @@ class Assertion:
     """The expected value; its shape depends on the type."""
     threshold: float | None = None
     weight: float = 1.0
-    """Share in the weighted score, from 0 to `HEAVIEST`. With 0 the result is stored, but neither counts nor
-    fails."""
+    """Share in the weighted score, at most `HEAVIEST`. With 0 the result is stored, but neither counts nor
+    fails; one below 0 lowers the score."""
     metric: str | None = None
     """A name, which may be a template, under which the score is summed over the run."""
     transform: str | None = None

@@ -75,7 +75,7 @@ def row_names(steps: Expansion, task: str | None, names: Names) -> Iterator[str]
     before = "" if task is None else f"{escape_control_characters(task, _LABEL)}: "
     for step in steps:
         entry = steps.providers[step.provider_index]
-        parts = [escape_control_characters(entry.label or entry.id, _LABEL)]
+        parts = [escape_control_characters(entry.name, _LABEL)]
         if several:
             parts.append(escape_control_characters(step.column.prompt.label, _LABEL))
         if step.repeat_index:

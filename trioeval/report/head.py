@@ -363,5 +363,5 @@ def _column(suite: Suite, column: Column, keys: Sequence[str]) -> HeadColumn:
         id=prompt.id,
         raw=hide_in(prompt.raw, keys),
         label=hide_in(prompt.label, keys),
-        provider=entry.label or entry.id,
+        provider=entry.name,
     )

@@ -91,7 +91,7 @@ def _place_text(row: Row, eval_id: str, *, has_tokens: bool) -> str:
     found |= {"testIdx": step.test_idx, "promptIdx": step.prompt_idx}
     is_digest = has_tokens and prompt.id == label_digest(prompt.label)
     prompt_id = LABEL_DIGEST if is_digest else compact(prompt.id)
-    provider = {"id": row.provider.id, "label": row.provider.label or ""}
+    provider = {"id": row.provider.shown_id, "label": row.provider.label or ""}
     asked = _members({"provider": provider, "prompt": shown})
     return f'{compact(found)[:-1]},"promptId":{prompt_id},{asked}'
 

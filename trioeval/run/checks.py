@@ -19,6 +19,7 @@ from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, texts_
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import COMPARISONS, Assertion
 from trioeval.grading.algebra import leaves
+from trioeval.grading.grade import assertion_warnings
 from trioeval.grading.registry import split_type
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
@@ -181,9 +182,26 @@ _LOOKED_AT = 10_000  # tests
 
 def suite_warnings(steps: Expansion, sharing: Sharing, templates: Templates) -> Iterator[Problem]:
     """Yield the warnings about a suite."""
+    yield from _odd_assertions(steps)
     yield from _shared_by_columns(steps, sharing)
     yield from _misspelt(steps, sharing, templates)
     yield from _not_in_rows(steps, sharing, templates)
+
+
+def _odd_assertions(steps: Expansion) -> Iterator[Problem]:
+    """Yield what is probably not intended in assertions; for a default test once, not for each test."""
+    default, kinds = steps.suite.default_test, steps.suite.kinds
+    parts = [("$.defaultTest", default)] if default is not None else []
+    places = itertools.islice(steps.checked_tests, _LOOKED_AT)
+    found = (
+        attrs.evolve(problem, path=f"{path}.assert[{at}]{problem.path}")
+        for path, test in itertools.chain(
+            parts, ((steps.path_of(place), steps.tests[place]) for place in places)
+        )
+        for at, assertion in enumerate(test.assertions)
+        for problem in assertion_warnings(assertion, kinds)
+    )
+    yield from dict.fromkeys(itertools.islice(found, _TOLD))  # tests of scenarios share a path
 
 
 def _shared_by_columns(steps: Expansion, sharing: Sharing) -> Iterator[Problem]:

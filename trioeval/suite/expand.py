@@ -59,7 +59,7 @@ def means_prompt(references: Iterable[str], prompt: Prompt) -> bool:
 
 def means_provider(references: Iterable[str], entry: ProviderEntry) -> bool:
     """Return whether one of the references names the provider's label or id."""
-    names = [name for name in (entry.label, entry.id) if name is not None]
+    names = [name for name in (entry.label, entry.shown_id) if name is not None]
     return any(refers_to(reference, name) for reference in references for name in names)
 
 

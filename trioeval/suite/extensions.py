@@ -19,7 +19,7 @@ from trioeval.documents.structure import snake
 from trioeval.grading import quote
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
-from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_suite, plain_test
+from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_test, suite_for_hooks
 from trioeval.suite.test_form import scenarios_hook
 
 Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
@@ -99,7 +99,7 @@ def with_before_all(
         try:
             if not context.may_run(quote(str(extension)), makes):
                 continue
-            hook_context = {"suite": plain_suite(suite)}
+            hook_context = {"suite": suite_for_hooks(suite)}
             arguments = extension.arguments("beforeAll", hook_context)
             returned = call_function(extension.file, extension.function, arguments, context)
             if returned:
@@ -138,7 +138,7 @@ def _changed(
     structure: cattrs.Converter,
 ) -> Suite:
     """Return a suite with parts replaced. A part that is returned unchanged stays the same object."""
-    before = plain_suite(suite)
+    before = suite_for_hooks(suite)
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
     new_prompts = prompts_hook(context, suite.nunjucks_filters)

@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 
-from trioeval.errors import UsageError
-from trioeval.grading.patterns import Pattern, compile_javascript
+from trioeval.errors import GradingError, UsageError
+from trioeval.grading.patterns import Pattern, compile_javascript, found_in_time
 from trioeval.suite.expand import Expansion, TestRange, all_tests, chosen, combinations
 from trioeval.suite.merge import ScenarioTests, merged
 from trioeval.suite.model import Suite, Test
@@ -351,7 +351,7 @@ def keep_providers(suite: Suite, pattern: Pattern) -> Suite:
     return attrs.evolve(
         suite,
         providers=tuple(
-            entry for entry in suite.providers if _found_in(pattern, entry.label, entry.id)
+            entry for entry in suite.providers if _found_in(pattern, entry.label, entry.shown_id)
         ),
     )
 
@@ -367,4 +367,7 @@ def keep_prompts(suite: Suite, pattern: Pattern) -> Suite:
 
 
 def _found_in(pattern: Pattern, *names: str | None) -> bool:
-    return any(name is not None and pattern.search(name) for name in names)
+    try:
+        return any(name is not None and found_in_time(pattern, name) for name in names)
+    except GradingError as error:
+        raise UsageError(str(error)) from None

@@ -21,7 +21,7 @@ from trioeval.documents.mistakes import (
 )
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.placing import read_placed, structured
-from trioeval.documents.structure import Hook, object_hook
+from trioeval.documents.structure import Hook, object_hook, some_text
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
 from trioeval.suite.model import LaneSettings, Prompt, ProviderEntry
@@ -221,6 +221,11 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         mistakes = Mistakes(
             part.below(*inside) for part in code_mistakes(settings, _TRANSFORMS, context)
         )
+        own_id = None
+        if inside and settings["id"] != inside[0]:
+            with mistakes.below(*inside, "id"):
+                own_id = some_text(settings["id"])
+            settings = {**settings, "id": inside[0]}
         named = settings.get("id") if isinstance(settings, dict) else None
         if isinstance(named, str) and named.startswith(CODE_PREFIXES):
             with mistakes.below(*at):
@@ -238,7 +243,7 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         with below(*inside, "config"):
             config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()
-            return attrs.evolve(entry, config=config)
+            return attrs.evolve(entry, config=config, own_id=own_id)
 
     return hook
 
@@ -258,12 +263,16 @@ def _with_files(entry: ProviderEntry, context: FileContext) -> Mapping[str, Any]
 def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
     """Return the object form of a provider, and the path of its settings below the entry.
 
+    Its id is the one that names it; in an entry whose only key is an id, `id` replaces that name.
+
     Raises:
-        MistakenError: The id is given twice, or is the key of a value that is not an object.
+        MistakenError: The id is the key of a value that is not an object.
 
     Example:
         >>> provider_settings({"openai:gpt-4.1": {"label": "a"}})
         (('openai:gpt-4.1',), {'id': 'openai:gpt-4.1', 'label': 'a'})
+        >>> provider_settings({"echo": {"id": "own"}})
+        (('echo',), {'id': 'own'})
     """
     match value:
         case str():
@@ -275,9 +284,6 @@ def provider_settings(value: Any) -> tuple[DocumentPath, Any]:
                 if difflib.get_close_matches(name, _PROVIDER_KEYS, n=1):
                     return (), value
                 raise MistakenError(Mistake(f"must be an object, got {kind(rest)}", at=(name,)))
-            if "id" in rest:
-                message = f"the id is given twice, here and as {quote(name)}"
-                raise MistakenError(Mistake(message, at=(name, "id"), key=True))
             return (name,), {"id": name, **rest}
         case _:
             return (), value
@@ -367,7 +373,7 @@ class ProviderIndex:
     def _named(self, name: str) -> int:
         entries = self.entries[: self.listed]
         found = [place for place, entry in enumerate(entries) if entry.label == name]
-        found = found or [place for place, entry in enumerate(entries) if entry.id == name]
+        found = found or [place for place, entry in enumerate(entries) if entry.shown_id == name]
         if len(found) > 1:
             message = f"{quote(name)} names {len(found)} providers"
             raise MistakenError(Mistake(message, "give them labels, and name one of these"))
@@ -377,7 +383,7 @@ class ProviderIndex:
             places_of(name, self.written) or any(map(names_file, self.written))
         ):
             return 0
-        names = {entry.label or entry.id for entry in entries}
+        names = {entry.name for entry in entries}
         if not self.is_right:
             names_written = (
                 one.get("label") or one.get("id") for _, one in _readable(self.written)

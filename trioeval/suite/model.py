@@ -189,6 +189,19 @@ class ProviderEntry:
     """The transform of its outputs before a test sees them, if the test has no transform itself."""
     env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables of this provider only; they override those of the suite."""
+    own_id: str | None = attrs.field(default=None, metadata=NOT_IN_FILES)
+    """The id that names it in rows and references in place of `id`: in files, the `id` of an object that is
+    itself below the id."""
+
+    @property
+    def shown_id(self) -> str:
+        """The id that names it in rows and references."""
+        return self.id if self.own_id is None else self.own_id
+
+    @property
+    def name(self) -> str:
+        """Its label, or else its id."""
+        return self.label or self.shown_id
 
 
 @attrs.frozen(kw_only=True)

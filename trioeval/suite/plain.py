@@ -27,6 +27,11 @@ def plain_test(test: Test) -> dict[str, Any]:
     return found
 
 
+def plain_whole_test(test: Test) -> dict[str, Any]:
+    """Return a test with all of the parts that code of the user may add to, empty ones included."""
+    return {"vars": {}, "assert": [], "options": {}, "metadata": {}, **plain_test(test)}
+
+
 def plain_prompt(prompt: Prompt) -> dict[str, Any]:
     """Return a prompt as it would be written in a file, without a function that creates its text."""
     found: dict[str, Any] = plain_data(prompt)
@@ -55,6 +60,12 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
         "metadata": plain_data(suite.metadata),
         "tags": plain_data(suite.tags),
     }
+
+
+def suite_for_hooks(suite: Suite) -> dict[str, Any]:
+    """Return a suite as `plain_suite` does, but always with a default test, to which hooks may add."""
+    default = Test() if suite.default_test is None else suite.default_test
+    return {**plain_suite(suite), "defaultTest": {**plain_whole_test(Test()), **_plain_default(default)}}
 
 
 def _plain_default(test: Test) -> dict[str, Any]:

@@ -330,7 +330,7 @@ def _part_lines(
         yield f"  one row at a time, because {escape_control_characters(why, 200)}"
     for column in steps.columns[:_COLUMNS]:
         entry = steps.providers[column.provider_index]
-        name = escape_control_characters(entry.label or entry.id, 60)
+        name = escape_control_characters(entry.name, 60)
         yield f"  column {column.prompt_idx}: {name} | {escape_control_characters(column.prompt.label, 60)}"
     if (more := len(steps.columns) - _COLUMNS) > 0:
         yield f"  and {counted(more, 'more column')}"

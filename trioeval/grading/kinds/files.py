@@ -96,7 +96,7 @@ def _contains(workspace: Path, value: Mapping[str, Any], _assertion: Assertion) 
         compiled = usable_pattern(pattern)
         if isinstance(compiled, Finding):
             return compiled
-        holds = found_in_time(compiled, text, written=pattern)
+        holds = found_in_time(compiled, text)
         verb = "matches" if holds else "does not match"
         return Finding(holds=holds, reason=f"{quote(named)} {verb} {quote(pattern)}")
     texts = [value["text"]] if "text" in value else value["texts"]

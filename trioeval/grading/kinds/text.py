@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -84,11 +85,12 @@ def texts_of(value: Any) -> Sequence[str]:
 
 
 def is_list(value: Any) -> bool:
-    """Return True for a value with at least one text."""
+    """Return True for a list, or one as text that is not empty."""
     try:
-        return bool(texts_of(value))
+        texts_of(value)
     except (TypeError, ValueError, RecursionError):
         return False
+    return value != ""
 
 
 def _end(found: re.Match[str] | None) -> int:
@@ -161,6 +163,7 @@ _COMPARISONS = 3_000_000_000
 """Most comparisons of characters for counting edits; about a tenth of a second, because many are made at
 once, and no other thread runs meanwhile."""
 _WORD = re.compile(f"[^{SPACES}]+")
+_WHOLE_NUMBER = re.compile(r"0(?:[xX][0-9A-Fa-f]{1,9}|[oO][0-7]{1,9}|[bB][01]{1,30})")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 
 
@@ -197,7 +200,6 @@ def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
     def contains_any(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         texts, output = list(map(fold, texts_of(value))), fold(subject.text)
         found = next((text for text in texts if text in output), None)
-        texts_shown = f"none of {quote(texts)}" if found is None else quote(found)
         texts_shown = f"any of {quote(texts)}" if found is None else quote(found)
         verb = "contains" if found is not None else "does not contain"
         return _finding(verb, f"{texts_shown}{how}", holds=found is not None)
@@ -209,11 +211,19 @@ def _searching(prefix: str, fold: Callable[[str], str], how: str = "") -> Kinds:
             return _finding("does not contain", f"{quote(missing)}{how}", holds=False)
         return _finding("contains", f"all of {quote(texts)}{how}", holds=True)
 
+    several = partial(Kind, _LISTS, is_list, tolerant=True, warn=_warn_of_empty_list)
     return {
-        f"{prefix}contains": Kind(f"{_TEXT}, or a number", _is_text_or_number, contains),
-        f"{prefix}contains-all": Kind(_LIST, is_list, contains_all),
-        f"{prefix}contains-any": Kind(_LIST, is_list, contains_any),
+        f"{prefix}contains": Kind(_NUMBER_TOO, _is_text_or_number, contains, tolerant=True),
+        f"{prefix}contains-all": several(contains_all),
+        f"{prefix}contains-any": several(contains_any),
     }
+
+
+def _warn_of_empty_list(assertion: Assertion) -> Iterator[Problem]:
+    if not texts_of(assertion.value):
+        base = assertion.type.removeprefix("not-")
+        always = "nothing" if base.endswith("any") else "every output"
+        yield Problem(".value", f"the list is empty: {base} holds for {always}")
 
 
 def _levenshtein(subject: Subject, value: str, assertion: Assertion) -> Finding:
@@ -246,8 +256,8 @@ def _bounds(value: Any) -> tuple[float, float]:
         exact = _number(value)
         return exact, exact
     least, most = (value.get(key) for key in ("min", "max"))
-    if value.keys() - {"min", "max"} or (least is None and most is None):
-        msg = "only min and max are allowed"
+    if least is None and most is None:
+        msg = "it has neither min nor max"
         raise ValueError(msg)
     bounds = (
         -math.inf if least is None else _number(least),
@@ -260,12 +270,21 @@ def _bounds(value: Any) -> tuple[float, float]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip(SPACES)):
-        return float(value.strip(SPACES))
+    if isinstance(value, str):
+        value = _number_of(value.strip(SPACES))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         msg = f"{quote(value)} is not a number"
         raise ValueError(msg)
     return value
+
+
+def _number_of(text: str) -> float | None:
+    """Return the number of a text, as JavaScript converts it; None for other texts."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text, 0)
+    return None if text else 0
 
 
 def _range_text(least: float, most: float) -> str:
@@ -299,7 +318,7 @@ def _regex(subject: Subject, value: Any, _assertion: Assertion) -> Finding:
         return pattern
 
     def finish() -> Finding:
-        return _matched(value, holds=found_in_time(pattern, subject.text, written=value))
+        return _matched(value, holds=found_in_time(pattern, subject.text))
 
     holds = found_at_once(pattern, subject.text)
     if holds is None:
@@ -338,12 +357,30 @@ def _is_text_or_number(value: Any) -> bool:
 
 
 _TEXT = "text that is not empty"
-_LIST = 'a list that is not empty, or texts separated by commas, with "…" around one that has a comma in it'
+_NUMBER_TOO = f"{_TEXT}, or a number"
+_LISTS = 'a list, or texts separated by commas, with "…" around one that has a comma in it'
 _WORDS = "a number of words, or {min, max}, at least one of them, with min ≤ max"
+
+
+_ESCAPED = re.compile(r"(?s)(\\[pPu]\{[^{}]*\})|\\.")
+"""A property or a code point, which both need the flag `u`; or another escape."""
 
 
 def _check_pattern(assertion: Assertion) -> Iterator[Problem]:
     yield from pattern_problems(".value", assertion.value)
+
+
+def _warn_of_property(assertion: Assertion) -> Iterator[Problem]:
+    found = next((one[1] for one in _ESCAPED.finditer(assertion.value) if one[1]), None)
+    if found is not None:
+        message = f"{found} has no special meaning, because patterns have no flags"
+        yield Problem(".value", message, "list the characters, as in [a-zà-ÿ]")
+
+
+def _warn_of_unknown_keys(assertion: Assertion) -> Iterator[Problem]:
+    value = assertion.value
+    for key in value.keys() - {"min", "max"} if isinstance(value, Mapping) else ():
+        yield Problem(f".value.{key}", "it has no effect: only min and max are known")
 
 
 KINDS: Kinds = {
@@ -352,7 +389,9 @@ KINDS: Kinds = {
     "equals": Kind("any value, null included", is_anything, _equals),
     "is-refusal": Kind("left out", is_anything, _is_refusal, bare=True),
     "levenshtein": Kind("text", is_any_text, _levenshtein),
-    "regex": Kind(_TEXT, is_text, _regex, check=_check_pattern),
-    "starts-with": Kind(_TEXT, is_text, _starts_with),
-    "word-count": Kind(_WORDS, _is_number_of_words, _word_count),
+    "regex": Kind(_TEXT, is_text, _regex, check=_check_pattern, warn=_warn_of_property),
+    "starts-with": Kind(_TEXT, is_text, _starts_with, tolerant=True),
+    "word-count": Kind(
+        _WORDS, _is_number_of_words, _word_count, tolerant=True, warn=_warn_of_unknown_keys
+    ),
 }
