@@ -168,8 +168,9 @@ def read_scoring(text: Any, context: FileContext) -> Any:
     file, function = code_file(text, context)
     if file.suffix == ".py":
         return file, function or SCORING_FUNCTION
-    script = Script(read_text(file), SCORING_NAMES, "module", function or SCORING_FUNCTION)
-    return checked_script(script)
+    name = function or SCORING_FUNCTION
+    script = Script(read_text(file), SCORING_NAMES, "module", name, file=file)
+    return checked_script(script, context)
 
 
 def _own_type(name: str, text: Any, context: FileContext) -> Kind:
@@ -284,6 +285,7 @@ def assertion_hook(
             runs_code = is_code(assertion, context.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
+        _warn_of_statement(assertion, context)
         # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
@@ -296,6 +298,17 @@ def assertion_hook(
         return assertion
 
     return hook
+
+
+def _warn_of_statement(assertion: Assertion, context: FileContext) -> None:
+    code, base = assertion.value, split_type(assertion.type)[0]
+    if base != "javascript" or not isinstance(code, str):
+        return
+    from trioeval.scripting.javascript import is_one_statement
+
+    if is_one_statement(code):
+        message = f"{quote(code)} is a statement on one line, where JavaScript is an expression"
+        context.warn(Mistake(message, "every row fails; leave out the word, or write two lines"))
 
 
 def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:
