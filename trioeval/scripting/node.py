@@ -5,6 +5,7 @@ types itself; nothing is compiled here.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from trioeval.scripting import TYPESCRIPT, WORKER
 
 _VARIABLES = ("TRIOEVAL_NODE", "PROMPTFOO_NODE")
 _FIRST_WITH_TYPES = "22.6"
+_VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 _ELSE = "set TRIOEVAL_NODE to its path"
 _WITHIN = 30.0
 _PROBE = "process.versions.node + ' ' + [...process.allowedNodeEnvironmentFlags].join(' ')"
@@ -51,8 +53,8 @@ def node_fault(need: str, environ: Mapping[str, str], file: Path | None = None) 
         return None
     if file.suffix.lower() in TYPESCRIPT and _number(version) < _number(_FIRST_WITH_TYPES):
         return (
-            f"{need}, which Node runs from version {_FIRST_WITH_TYPES} on, but {path} is version {version}; "
-            f"install a newer one, or {_ELSE}"
+            f"is TypeScript, which Node runs from version {_FIRST_WITH_TYPES} on, but {path} is "
+            f"version {version}; install a newer one, or {_ELSE}"
         )
     return _syntax_fault(path, flags, file, file.stat().st_mtime_ns)
 
@@ -96,7 +98,8 @@ def _abilities(path: str) -> tuple[str, tuple[str, ...]]:
         [path, "-p", _PROBE], capture_output=True, text=True, timeout=_WITHIN, check=True
     )
     version, *known = run.stdout.split()
-    _number(version)
+    if not _VERSION.fullmatch(version):
+        raise ValueError(version)
     # ES modules in `.js` files are recognised as such from version 22.7 on, and before on request.
     flags = [next((flag for flag in _FLAGS if flag in known), None)]
     flags += [one for one in ("--experimental-detect-module",) if one in known]

@@ -285,7 +285,7 @@ def assertion_hook(
             runs_code = is_code(assertion, context.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
-        _warn_of_statement(assertion, context)
+        mistakes += _javascript_mistakes(assertion, context)
         # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
@@ -300,15 +300,20 @@ def assertion_hook(
     return hook
 
 
-def _warn_of_statement(assertion: Assertion, context: FileContext) -> None:
+def _javascript_mistakes(assertion: Assertion, context: FileContext) -> Iterator[Mistake]:
+    """Yield the mistake of code that needs Node, which is not found; warn of code that always fails."""
     code, base = assertion.value, split_type(assertion.type)[0]
-    if base != "javascript" or not isinstance(code, str):
+    if base != "javascript" or not isinstance(code, str) or "{{" in code:
         return
-    from trioeval.scripting.javascript import is_one_statement
+    from trioeval.grading.kinds.scripts import NAMES
+    from trioeval.scripting.javascript import assertion_script, is_one_statement
 
+    script = assertion_script(code, NAMES)
     if is_one_statement(code):
         message = f"{quote(code)} is a statement on one line, where JavaScript is an expression"
         context.warn(Mistake(message, "every row fails; leave out the word, or write two lines"))
+    elif script.needs_node is not None and (fault := script.fault(context.environ)):
+        yield Mistake(f"{quote(code)} {fault}", at=("value",))
 
 
 def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:

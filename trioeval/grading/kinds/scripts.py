@@ -273,14 +273,14 @@ def _python_fault(code: str) -> tuple[str, bool] | None:
 
 
 def _javascript_fault(code: str) -> tuple[str, bool] | None:
-    """Return the syntax error of JavaScript code, and whether several lines would fix it; None if valid."""
-    if is_one_statement(code):
+    """Return the syntax error of JavaScript code, and whether several lines would fix it; None if valid.
+
+    A statement on one line fails when it runs, as in promptfoo. Code that needs Node is checked where the
+    environment is known.
+    """
+    if is_one_statement(code) or assertion_script(code, NAMES).needs_node is not None:
         return None
-    script = assertion_script(code, NAMES)
-    if script.needs_node is None:
-        return _engine_fault(code)
-    fault = script.fault()
-    return None if fault is None else (fault, False)
+    return _engine_fault(code)
 
 
 # Many tests have the same code, and each check starts an engine.
