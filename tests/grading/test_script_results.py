@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import sys
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -349,12 +348,3 @@ def test_a_value_that_a_program_computes_needs_a_run() -> None:
     ready = make_ready(Assertion(type="python", value=PROGRAM), str, KINDS)
     assert isinstance(ready, ReadyAssertion)
     assert ready.value is PROGRAM
-
-
-def test_javascript_needs_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is reported before a run, with the command to install it."""
-    monkeypatch.setitem(sys.modules, "quickjs", None)
-    (problem,) = check_assertion(Assertion(type="javascript", value="true"))
-    assert str(problem) == (
-        ".type: javascript needs a package that is not installed\n  pip install 'trioeval[js]'"
-    )

@@ -195,7 +195,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             URL,
             {"transformResponse": "file://none.py", "transformRequest": "file://a.js"},
             [
-                ".config.transformRequest: files are not supported\n  write the code itself",
+                '.config.transformRequest: file "a.js" not found',
                 '.config.transformResponse: file "none.py" not found',
             ],
         ),

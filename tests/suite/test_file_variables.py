@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pypdf
 import pytest
 
@@ -241,16 +242,21 @@ def _pdf(*pages: str) -> bytes:
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
-        ("v.js", "const fs = require('fs');\nmodule.exports = () => 1;", "uses require in line 1"),
+        (
+            "v.js",
+            "const fs = require('fs');\nmodule.exports = () => 1;",
+            "uses require in line 1, so ",
+        ),
         ("v.mjs", "export default (", "is not JavaScript"),
-        ("v.ts", "", "is TypeScript, which cannot be run"),
+        ("v.ts", "", "is TypeScript, so it needs Node"),
     ],
 )
-def test_a_variable_with_unsupported_code_is_refused(
+def test_a_variable_with_code_that_cannot_run_is_refused(
     context: FileContext, name: str, code: str, message: str
 ) -> None:
     """Its source must not become the value."""
     (context.directory / name).write_text(code)
+    context = attrs.evolve(context, environ={"PATH": "/nowhere"})
     with pytest.raises(MistakenError, match=f'"{name}" {message}') as caught:
         resolve_file_vars({"a": f"file://{name}"}, context)
     assert caught.value.parts[0].at == ("a",)

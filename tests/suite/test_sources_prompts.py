@@ -260,7 +260,6 @@ def test_prompts_of_one_file_have_ids_with_a_common_prefix(tmp_path: Path) -> No
         ("file://no/*.txt", ("no file matches", "check the pattern")),
         ("no/*.txt", ("no file matches", "check the pattern")),
         ("file://../secret.txt", ('"../secret.txt" is outside', "allow it with --allow-outside")),
-        ("file://f.js:g", ('"f.js" is JavaScript', "write file://<file>.py:<function>")),
         ("file://data.bin", ('"data.bin" is not a file of prompts', "use one of .csv")),
         ("file://empty.txt", ('no prompts in "empty.txt"', None)),
         ("file://other.csv", ('no prompts in "other.csv"', "needs a column")),
@@ -281,7 +280,6 @@ def test_an_unusable_file_is_reported(
     """The name of a file is not meant as a prompt."""
     for name, content in {
         "prompts.txt": b"a",
-        "f.js": b"module.exports.g = () => 'a'",
         "data.bin": b"a",
         "empty.txt": b" \n---\n",
         "other.csv": b"question,label\na,b\n",

@@ -15,10 +15,11 @@ from trioeval.documents.merge import MergedPart, Origin, combine
 from trioeval.documents.mistakes import SUITE_HINT, Mistake, MistakenError, kind
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.patterns import is_glob
-from trioeval.documents.read import read_document
+from trioeval.documents.read import read_document, unwritten_document
 from trioeval.documents.references import REFERENCE, resolve_references
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.grading import quote
+from trioeval.scripting import SCRIPTS
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -71,6 +72,7 @@ def read_suite_documents(
     allow_outside: bool = False,
     trust: Trust = TRUSTED,
     with_own_paths: Callable[[Mapping[str, Any], Path], Mapping[str, Any]] = lambda data, _: data,
+    run: Callable[[Path, FileContext], Any] | None = None,
 ) -> SuiteDocument:
     """Read the files of a suite.
 
@@ -81,6 +83,7 @@ def read_suite_documents(
         trust: Which environment variables templates may see.
         with_own_paths: Makes the paths in a file independent of its folder; called for files in another
             folder than the first.
+        run: Returns the data of a file that is a program; None refuses such files.
 
     Raises:
         MistakenError: All mistakes of the files as documents, with their positions, if none can be read.
@@ -97,7 +100,7 @@ def read_suite_documents(
             trust=trust,
         )
         try:
-            one = _read(file, context, alone=len(files) == 1)
+            one = _read(file, context, run, alone=len(files) == 1)
         except MistakenError as error:
             mistakes += error.parts
             continue
@@ -167,9 +170,18 @@ class _Read:
     warnings: Sequence[Mistake]
 
 
-def _read(file: Path, context: FileContext, *, alone: bool) -> _Read:
+def _read(
+    file: Path,
+    context: FileContext,
+    run: Callable[[Path, FileContext], Any] | None,
+    *,
+    alone: bool,
+) -> _Read:
     try:
-        document = read_document(file)
+        if run is not None and file.suffix.lower() in SCRIPTS and file.is_file():
+            document = unwritten_document(run(file.absolute(), context))
+        else:
+            document = read_document(file)
     except MistakenError as error:
         raise MistakenError(*(attrs.evolve(part, file=file) for part in error.parts)) from None
     origin = Origin(file, document)

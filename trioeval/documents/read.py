@@ -90,6 +90,11 @@ def read_document(path: Path) -> Document:
     return _read_content(content, reader)
 
 
+def unwritten_document(data: Any) -> Document:
+    """Return JSON data that a program made as a document whose values have no positions."""
+    return _document(data, json.dumps(data), lambda _text: SpotTree(), repeated=False, odd=True)
+
+
 def read_json(path: Path) -> Document:
     """Read a file as JSON, whatever its suffix.
 

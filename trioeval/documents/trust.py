@@ -16,7 +16,7 @@ from trioeval.errors import UsageError
 Code: TypeAlias = Literal["run", "later", "refused"]
 """Permission for code of a suite during loading; `later` only checks it, and records what it would make."""
 
-CODE_PREFIXES = ("exec:", "file:", "python:")
+CODE_PREFIXES = ("exec:", "file:", "javascript:", "python:")
 """Prefixes of the ids of providers that run code on this machine."""
 
 INSECURE = ("INSECURE_SSL", "CA_CERT_PATH")

@@ -381,7 +381,7 @@ def _prompt(prompt: Prompt) -> Any:
     made = None
     if function is not None:
         # The folder of a file depends on the machine.
-        target = Path(function.target).name if function.kind == "python" else function.target
+        target = function.target if function.kind == "exec" else Path(function.target).name
         made = (function.kind, target, function.function)
     return (prompt.raw, _public(plain_data(prompt.config)), made)
 

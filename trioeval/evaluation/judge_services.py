@@ -23,11 +23,11 @@ from trioeval.executables import start_failure
 from trioeval.grading.services import CommandEnd, Commands
 from trioeval.providers import Reply
 from trioeval.providers.http.wire import HttpClient, HttpRequest, TlsSettings
+from trioeval.scripting import SCRIPTS
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 from trioeval.suite.plain import plain_test
 from trioeval.suite.sources.tests import RUBY
-from trioeval.suite.sources.values import JAVASCRIPT
 from trioeval.text import quote
 from trioeval.usage import Usage, tokens_json
 
@@ -111,7 +111,7 @@ class UserCode:
 
         arguments = [output, with_more(self._context(), context or {})]
         suffix = file.suffix.lower()
-        if suffix in JAVASCRIPT:
+        if suffix in SCRIPTS:
             called = self._scripts.javascript_file(file, function, NAMES, arguments, self._limit)
             try:
                 return await self._within_limits(called)

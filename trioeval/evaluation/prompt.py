@@ -26,9 +26,10 @@ from trioeval.evaluation.scripts import LIMIT, Scripts
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
 from trioeval.grading import output_text
 from trioeval.providers import Reply
+from trioeval.scripting import SCRIPTS
 from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.model import Prompt, PromptFunction
-from trioeval.suite.sources.values import JAVASCRIPT, VARIABLE_NAMES, load_file_value
+from trioeval.suite.sources.values import VARIABLE_NAMES, load_file_value
 from trioeval.templates import Templates
 from trioeval.text import Verbatim, from_model, verbatim
 
@@ -94,6 +95,8 @@ async def _made(
     function: PromptFunction, seen: Mapping[str, Any], scripts: Scripts, limit: float
 ) -> Any:
     file = Path(function.target)
+    if function.kind == "javascript":
+        return await scripts.call(file, function.function or "", [seen], limit)
     if function.kind == "python" and function.function:
         return await scripts.call(file, function.function, [seen], limit)
     argument = output_text(seen)
@@ -223,7 +226,7 @@ class VariableSource:
             # A hook may have made the value, so it cannot be checked when the suite is loaded.
             path = self.context.file(reference)
             suffix = path.suffix.lower()
-            if suffix != ".py" and suffix not in JAVASCRIPT:
+            if suffix != ".py" and suffix not in SCRIPTS:
                 return await trio.to_thread.run_sync(
                     load_file_value, path, self.context, abandon_on_cancel=True
                 )
@@ -233,6 +236,7 @@ class VariableSource:
         if suffix == ".py":
             answer = await self.scripts.call(path, _GET_VAR, arguments)
             return _output(answer, name, f"{_GET_VAR} of {reference}")
+        arguments.append({"id": self.provider_names[step.column.provider_index]})
         answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
         return _output(answer, name, f"the function of {reference}")
 

@@ -24,6 +24,7 @@ from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.executables import start_failure
 from trioeval.providers.config import show
+from trioeval.scripting import SCRIPTS, WORKER
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import quote
 
@@ -197,11 +198,11 @@ class Scripts:
         workers: int | None = None,
         continues: bool = False,
     ) -> Any:
-        """Return the result of a function of a Python file. Always a checkpoint.
+        """Return the result of a function of a Python or JavaScript file. Always a checkpoint.
 
         Args:
-            file: Absolute.
-            function: Its name; it may be async, for asyncio.
+            file: Absolute. Node runs JavaScript and TypeScript.
+            function: Its name; it may be async, for asyncio. Of JavaScript it is the preferred one.
             arguments: JSON data.
             limit: Timeout in seconds, > 0.
             workers: Processes for the function, ≥ 1; None uses the default.
@@ -212,7 +213,8 @@ class Scripts:
                 of another process, and keeps state.
         """
         name = f"{file.name}:{function}"
-        pool = await self._pool(file, function, name, workers or self._workers)
+        target = f"prefer:{function}" if file.suffix.lower() in SCRIPTS else function
+        pool = await self._pool(file, target, name, workers or self._workers)
         return await _call_worker(pool, arguments, limit, continues=continues)
 
     async def python(self, code: str, values: Mapping[str, Any], limit: float = LIMIT) -> Any:
@@ -319,6 +321,8 @@ class Scripts:
         from trioeval.providers.generic.reply import engine_workers
         from trioeval.providers.programs.workers import Encoded, open_workers
 
+        if script.needs_node is not None:
+            return await self._in_node(script, arguments, limit, name or show(script.code))
         self._check(name or show(script.code))
         if self._engine is None:
             spec = engine_workers(self._context.directory, self._context.environ)
@@ -330,6 +334,21 @@ class Scripts:
         if "error" in answer:
             message = f"{name or show(script.code)} fails: {answer['error']}"
             raise ScriptError(message, at_limit=answer["limit"])
+        return answer["value"]
+
+    async def _in_node(
+        self, script: Script, arguments: Sequence[Any], limit: float, name: str
+    ) -> Any:
+        from trioeval.providers.programs.workers import Encoded
+
+        file = script.file or WORKER
+        pool = await self._pool(file, script.target, name, self._workers)
+        if script.file is not None:
+            return await _call_worker(pool, arguments, limit)
+        values = Encoded.of(list(arguments))
+        answer = await _call_worker(pool, [script.source, values], limit)
+        if "error" in answer:
+            raise ScriptError(f"{name} fails: {answer['error']}")
         return answer["value"]
 
     async def javascript_file(
@@ -407,7 +426,7 @@ class Scripts:
                 code = read_text(file)
             except MistakenError as error:
                 raise ScriptError(str(error)) from error
-            script = Script(code, names, "module", function, must_exist=True)
+            script = Script(code, names, "module", function, must_exist=True, file=file)
             self._modules[file, function] = script
         return script
 
@@ -449,6 +468,8 @@ class Scripts:
             if file.suffix.lower() == RUBY:
                 ruby = ruby_command(self._context)
                 spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
+            elif file.suffix.lower() in SCRIPTS:
+                spec = attrs.evolve(spec, executable="node", program=WORKER)
             pool = await self._stack.enter_async_context(open_workers(spec))
             self._pools[file, function, workers] = pool
         return pool

@@ -21,7 +21,7 @@ from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import checked_places
 
 _CODE = re.compile(
-    r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?js|rb|sh))(?::[\w.]+[?!]?)?"
+    r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?[jt]s|rb|sh))(?::[\w.]+[?!]?)?"
 )
 """A text that is a reference to a code file."""
 

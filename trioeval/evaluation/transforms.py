@@ -89,8 +89,9 @@ def read_output_transform(text: str, context: FileContext) -> OutputTransform:
         file, function = code_file(code, context)
         if file.suffix == ".py":
             return PythonFunction(file, function or FUNCTION)
-        return checked_script(Script(read_text(file), NAMES, "module", function))
-    return checked_script(transform_script(text, NAMES))
+        script = Script(read_text(file), NAMES, "module", function, file=file)
+        return checked_script(script, context)
+    return checked_script(transform_script(text, NAMES), context)
 
 
 async def apply_transform(

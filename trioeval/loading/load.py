@@ -22,8 +22,9 @@ from trioeval.documents.paths import read_path, show_path
 from trioeval.documents.structure import camel
 from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
-from trioeval.grading import KINDS, Kinds
+from trioeval.grading import KINDS, Kinds, quote
 from trioeval.loading.structure import respelled, structure_suite
+from trioeval.scripting import names_script
 from trioeval.suite.limit_form import limit_warnings
 from trioeval.suite.model import UNREADABLE, Suite
 from trioeval.suite.sources.prompts import means_file
@@ -232,6 +233,8 @@ def _providers(value: Any, folder: Path) -> Any:
 def _provider(entry: Any, folder: Path) -> Any:
     """Return a provider; if it has no label, its id as written becomes its label."""
     match entry:
+        case str() if names_script(entry) and not entry.startswith(FILE):
+            return {"id": anchored(entry, folder), "label": entry}
         case str() if entry.startswith(_PROGRAMS) and not entry.endswith(
             (".json", ".yaml", ".yml")
         ):
@@ -303,7 +306,8 @@ def load_suite(
     Reads every file that it names; of the code that it names, runs only code that creates tests or variables.
 
     Args:
-        path: A `.json`, `.yaml`, `.yml` or `.toml` file. Relative paths in it are relative to its folder.
+        path: A `.json`, `.yaml`, `.yml` or `.toml` file, or a `.js` or `.ts` file whose default export is the
+            suite; that one is run, even for a plan. Relative paths in it are relative to its folder.
         more: Further suite files, whose prompts, providers and tests are added; other keys are overridden.
         environ: The environment for `{{env.NAME}}` and switches; the process environment if None.
         allow_outside: The suite may read files outside of its repository, or else its folder.
@@ -333,6 +337,7 @@ def load_suite(
             allow_outside=allow_outside,
             with_own_paths=with_own_paths,
             trust=trust,
+            run=_run,
         )
     except MistakenError as error:
         problems = _sorted(map(_problem, error.parts), files)
@@ -373,6 +378,16 @@ def load_suite(
     warnings = [*document.warnings, *map(placed, loading.warnings_of(suite)), *ignored]
     suite = _with_origins(suite, place)
     return loading.finished(attrs.evolve(suite, file=files[0], place=place), warnings)
+
+
+def _run(file: Path, context: FileContext) -> Any:
+    """Return the suite that a file of JavaScript exports."""
+    from trioeval.suite.sources.code import call_function, check_node
+
+    context.check_code(quote(file.name))
+    check_node(file, "is a suite", context)
+    runs = attrs.evolve(context, trust=attrs.evolve(context.trust, plans=False))
+    return call_function(file, "document:", (), runs)
 
 
 def parse_suite(

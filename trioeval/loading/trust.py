@@ -11,6 +11,7 @@ from trioeval.documents.files import FileContext, wrong_paths
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, read_each, read_list
 from trioeval.documents.structure import Hook, object_hook, one_or_more, scalar_texts
 from trioeval.grading import quote
+from trioeval.scripting import names_script
 from trioeval.suite.model import MOST_ROWS, EvaluateOptions
 
 
@@ -54,9 +55,16 @@ def variables_hook(context: FileContext) -> Hook:
 def code_texts(context: FileContext) -> Hook:
     """Return the hook for texts that name functions, alone or in a list."""
 
+    def check(text: str) -> None:
+        context.check_code(quote(text))
+        if names_script(text):
+            from trioeval.suite.sources.code import check_node_reference
+
+            check_node_reference(text, "is an extension", context)
+
     def hook(value: Any, target: Any) -> tuple[str, ...]:
         texts = one_or_more(value, target)
-        read_list(texts, lambda text: context.check_code(quote(text)))
+        read_list(texts, check)
         return texts
 
     return hook

@@ -38,6 +38,7 @@ from trioeval.providers.secrets import (
     secret_parts,
 )
 from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES
+from trioeval.scripting import names_script
 
 # `{{env.NAME}}` in a provider's config, so that a suite need not contain keys.
 
@@ -165,6 +166,7 @@ MODULES: Mapping[str, str] = {
     "https": "generic.entry",
     "exec": "programs.exec",
     "python": "programs.python",
+    "javascript": "programs.javascript",
     "openai-sdk": "sdk.entries",
     "anthropic-sdk": "sdk.entries",
     "google-sdk": "sdk.entries",
@@ -175,7 +177,7 @@ MODULES: Mapping[str, str] = {
 LOCAL = frozenset({"echo", "local", "replay", "sequence", "sim"})
 """Prefixes of entries that call no server."""
 
-CODE = frozenset({"exec", "python"})
+CODE = frozenset({"exec", "javascript", "python"})
 """Prefixes of entries that run code on this machine; all others call a server."""
 
 FORMS = (
@@ -200,6 +202,7 @@ FORMS = (
     "https://<url>",
     "exec:<command>",
     "python:<file>",
+    "file://<file.js>",
 )
 """The forms of ids, for the reference page; services are those of `SERVICES`."""
 
@@ -268,7 +271,7 @@ _INSTEAD: Mapping[str, str] = {
     "converse": "use bedrock:<model>, which calls Converse",
     "embed": "use mistral:embedding:<model>",
 }
-_PROGRAM = re.compile(r"\.([cm]?[jt]s|go|rb)(?::\w+)?$")
+_PROGRAM = re.compile(r"\.(go|rb)(?::\w+)?$")
 _OWN = "https://<url>, python:<file> and exec:<command> can call anything else"
 
 
@@ -283,7 +286,7 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
     """
     file = rest if prefix == "python" else "" if rest else prefix
     if program := _PROGRAM.search(file):
-        runner = {"s": "node", "o": "go run", "b": "ruby"}[program[1][-1]]
+        runner = {"go": "go run", "rb": "ruby"}[program[1]]
         hint = f"write the provider in Python, or run the file with exec:{runner} {file}"
         return Problem(".id", f'"{file}" is not a Python file', hint)
     if prefix in _PREFIXES_NOT_SUPPORTED:
@@ -496,7 +499,11 @@ def split_id(entry_id: str) -> tuple[str, str]:
     Example:
         >>> split_id("openai:chat:gpt-4.1"), split_id("file://answer.py:ask"), split_id("echo")
         (('openai', 'chat:gpt-4.1'), ('python', 'answer.py:ask'), ('echo', ''))
+        >>> split_id("file://answer.ts"), split_id("answer.mjs")
+        (('javascript', 'answer.ts'), ('javascript', 'answer.mjs'))
     """
+    if names_script(entry_id):
+        return "javascript", entry_id.removeprefix("file://")
     if entry_id.startswith("file://"):
         return "python", entry_id.removeprefix("file://")
     prefix, _, rest = entry_id.partition(":")

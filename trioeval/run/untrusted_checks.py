@@ -73,7 +73,7 @@ def _code(path: str, options: Mapping[str, Any]) -> Iterator[Problem]:
 def _is_code(key: str, text: str) -> bool:
     match key:
         case "transform_request":
-            return is_function(text)
+            return text.startswith(_FILE) or is_function(text)
         case "transform_response" | "response_parser":
             return text.startswith(_FILE) or isinstance(read_transform(text), Script)
         case _:

@@ -1,27 +1,31 @@
 """JavaScript code of a suite as a function of its arguments that an engine can run.
 
-Needs the extra `js`. A script sees its arguments and has no access to the machine. It is run by
-`trioeval.scripting.engine.program`, in another process. promptfoo makes functions of the same texts with `new
-Function`, and so does this module, so the same texts are invalid.
+A script that needs nothing of Node is run by `trioeval.scripting.engine.program`, in another process: it sees
+its arguments, and has no access to the machine. Any other one is run by Node (`trioeval.scripting.node`).
+Which of them runs a script depends on its text alone, so it is the same on every machine. promptfoo makes
+functions of the same texts with `new Function`, and so does this module, so the same texts are invalid.
 """
 
-import importlib.util
 import json
+import os
 import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
 
+from trioeval.scripting import TYPESCRIPT
 from trioeval.scripting.engine import program
-
-INSTALL = "pip install 'trioeval[js]'"
-"""The command that installs the engine."""
+from trioeval.scripting.node import node_fault
 
 Form: TypeAlias = Literal["value", "line", "body", "module"]
 """An expression or a function; the operand of `return`; statements; or a file that exports a function."""
 
 _FUNCTION = re.compile(r"\s*(?:async\s+)?(?:function\b|\(?[\w\s,{}\[\]=.]*\)?\s*=>)")
 
+_STATEMENT = re.compile(r"\s*(?:return|throw)\b")
 _DECLARES = re.compile(r"(?:const|let|var)\s")
 _TOKEN = re.compile(r"""(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|;""")
 """A string, or the end of a statement."""
@@ -33,14 +37,44 @@ _LITERAL = re.compile(
 )
 """A string, a comment, or a regular expression."""
 
-_TRY = re.compile(r"(?<![\w$.])try\s*\{")
-_UNAVAILABLE = {
-    "require": re.compile(r"(?<![\w$.])require\s*\("),
-    "import": re.compile(r"(?m)^\s*import\b|(?<![\w$.])import\s*\("),
-    "process": re.compile(r"(?<![\w$.])process\.\w"),
-    "fetch": re.compile(r"(?<![\w$.])fetch\s*\("),
-}
-"""The parts of Node.js that the engine lacks."""
+_NAMES_OF_NODE = (
+    *(
+        "__dirname",
+        "__filename",
+        "AbortController",
+        "AbortSignal",
+        "Blob",
+        "Buffer",
+        "FormData",
+        "Headers",
+    ),
+    *(
+        "Intl",
+        "Request",
+        "Response",
+        "TextDecoder",
+        "TextEncoder",
+        "URL",
+        "URLSearchParams",
+        "WebAssembly",
+    ),
+    *(
+        "WebSocket",
+        "clearInterval",
+        "clearTimeout",
+        "crypto",
+        "fetch",
+        "global",
+        "process",
+        "require",
+    ),
+    *("setImmediate", "setInterval", "setTimeout", "structuredClone"),
+)
+"""The global names of Node that the engine lacks."""
+
+_OF_NODE = re.compile(rf"(?<![\w$.])(?:{'|'.join(_NAMES_OF_NODE)})(?![\w$])(?!\s*:(?!:))")
+_MODULES = re.compile(r"(?m)^\s*(import|export)\b|(?<![\w$.])(import)\s*[(.]")
+"""Statements of ECMAScript modules that are left after the simple ones were translated."""
 
 _SOURCE = """(function (written) {{
   const [{names}] = JSON.parse(written);
@@ -82,6 +116,13 @@ _EXPORTS = (
 """The simple exports of ECMAScript modules, translated to CommonJS."""
 
 
+_FOR_NODE = """(async function (written) {{
+  const [{names}] = JSON.parse(written);
+  const it = {it};
+  return typeof it === "function" ? it({names}) : it;
+}})"""
+
+
 @attrs.frozen
 class Script:
     """An expression of JavaScript, or a function that is called.
@@ -90,6 +131,8 @@ class Script:
         >>> script = Script("(json) => json.answer", ("json", "text"))
         >>> program.run(script.source, [{"answer": 42}, "…"])
         {'value': 42}
+        >>> script.needs_node, Script("(json) => new URL(json).host", ("json",)).needs_node
+        (None, 'uses URL in line 1')
     """
 
     code: str
@@ -100,18 +143,46 @@ class Script:
     """Of a module: the preferred export."""
     must_exist: bool = False
     """True if that export is required."""
+    file: Path | None = None
+    """The file of a module, which Node loads itself; absolute."""
 
     @property
     def source(self) -> str:
-        """A function of the arguments, as a list in JSON, for `program.run`."""
-        return _SOURCE.format(names=", ".join(self.names), it=self._it)
+        """A function of the arguments, as a list in JSON, for `program.run`, or for the worker of Node."""
+        names = ", ".join(self.names)
+        if self.needs_node is None:
+            return _SOURCE.format(names=names, it=self._it)
+        if self.file is None:
+            return _FOR_NODE.format(names=names, it=self._it)
+        found = f"await trioevalFind({json.dumps(str(self.file))}, {json.dumps(self.target)})"
+        return _FOR_NODE.format(names=names, it=found)
 
-    def fault(self) -> str | None:
-        """Return what is wrong with the code; None if nothing is detectable."""
-        if importlib.util.find_spec("quickjs") is None:
-            return f"is JavaScript, which requires an engine: {INSTALL}"
-        if unavailable := _unavailable(self.code):
-            return unavailable
+    @property
+    def needs_node(self) -> str | None:
+        """The reason why Node must run it, such as "uses fetch in line 3"; None if the engine can."""
+        if self.file is not None and self.file.suffix.lower() in TYPESCRIPT:
+            return "is TypeScript"
+        if self.file is not None and self.function is not None and "." in self.function:
+            return "names a function inside of an object"
+        return _need(self.code, is_module=self.form == "module")
+
+    @property
+    def target(self) -> str:
+        """The function for the worker of Node."""
+        if self.file is None:
+            return "script:"
+        return f"{'exact' if self.function and self.must_exist else 'prefer'}:{self.function or ''}"
+
+    def fault(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """Return what is wrong with the code; None if nothing is detectable.
+
+        Args:
+            environ: The environment in which Node is looked for; the process environment if None.
+        """
+        if need := self.needs_node:
+            return node_fault(need, os.environ if environ is None else environ, self.file)
+        if self.form == "line" and is_one_statement(self.code):
+            return None
         try:
             # Creating the function parses its body and runs none of it.
             made = self.form in {"line", "body"}
@@ -130,11 +201,10 @@ class Script:
             case "body":
                 return _new_function(self.names, self.code)
             case "module":
-                code = self.code
-                for exported, written in _EXPORTS:
-                    code = exported.sub(written, code)
                 candidates, missing = self._found
-                return _MODULE.format(code=code, candidates=candidates, missing=missing)
+                return _MODULE.format(
+                    code=_translated(self.code), candidates=candidates, missing=missing
+                )
 
     @property
     def _found(self) -> tuple[str, str]:
@@ -150,39 +220,49 @@ class Script:
         return f"exported[{name}], exported, exported.default", json.dumps(missing)
 
 
-def _unavailable(code: str) -> str | None:
-    """Return a message about the first use of a missing feature; None if the code handles its absence."""
-    plain = _LITERAL.sub(lambda found: _blank(found[0]), code)
-    outside = _without_tries(plain)
-    for name, used in _UNAVAILABLE.items():
-        found = used.search(outside)
-        if found is not None and (name == "import" or not _is_own(name, plain)):
-            line = plain.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1
-            return (
-                f"uses {name} in line {line}, which is not available: JavaScript runs without Node.js "
-                "and without modules; write it in one file of plain JavaScript, or in Python"
-            )
-    return None
+@lru_cache(512)
+def _need(code: str, *, is_module: bool) -> str | None:
+    """Return the first use of Node, which the engine lacks; None if there is none."""
+    plain = _LITERAL.sub(lambda found: _without_text(found[0]), code)
+    if is_module:
+        plain = _translated(plain)
+    uses = [
+        (found.start(1 + (found[1] is None)), found[1] or found[2])
+        for found in _MODULES.finditer(plain)
+    ]
+    uses += [
+        (found.start(), found[0])
+        for found in _OF_NODE.finditer(plain)
+        if not _is_bound(found[0], plain)
+    ]
+    if not uses:
+        return None
+    place, name = min(uses)
+    return f"uses {name} in line {plain.count(chr(10), 0, place) + 1}"
 
 
-def _is_own(name: str, plain: str) -> bool:
-    """Return whether a name occurs other than before a call or a member, as where it is bound or tested."""
-    own = rf"(?<![\w$.]){name}(?![\w$])(?!\s*[.(])|\bfunction\s+{name}\b|(?<![\w$.]){name}\s*\([^()]*\)\s*\{{"
+def _is_bound(name: str, plain: str) -> bool:
+    """Return whether code binds a name itself, as a variable, a function or a parameter."""
+    word = rf"(?<![\w$.]){name}(?![\w$])"
+    own = (
+        rf"\b(?:const|let|var|function|class)\s+(?:{word}|[\[{{][^\]}}=]*{word})"
+        rf"|\([^()]*{word}(?!\s*[(.])[^()]*\)\s*(?:=>|\{{)|{word}\s*(?:=>|\([^()]*\)\s*\{{)"
+    )
     return re.search(own, plain) is not None
 
 
-def _without_tries(plain: str) -> str:
-    """Return the code with its `try` blocks blanked out."""
-    parts: list[str] = []
-    done = 0
-    while found := _TRY.search(plain, done):
-        end, depth = found.end(), 1
-        while depth and end < len(plain):
-            depth += {"{": 1, "}": -1}.get(plain[end], 0)
-            end += 1
-        parts += plain[done : found.end()], _blank(plain[found.end() : end])
-        done = end
-    return "".join([*parts, plain[done:]])
+def _translated(code: str) -> str:
+    for exported, written in _EXPORTS:
+        code = exported.sub(written, code)
+    return code
+
+
+def _without_text(literal: str) -> str:
+    """Return blanks for a literal, except for the expressions in a template."""
+    if not literal.startswith("`"):
+        return _blank(literal)
+    parts = re.split(r"(\$\{[^{}]*\})", literal)
+    return "".join(part if place % 2 else _blank(part) for place, part in enumerate(parts))
 
 
 def _blank(text: str) -> str:
@@ -240,6 +320,16 @@ def _returning(line: str) -> str:
     if last is None:
         return line
     return f"{line[: last + 1]} return {line[last + 1 :]}"
+
+
+def is_one_statement(code: str) -> bool:
+    """Return whether code on one line is a statement, which makes every call fail as it does in promptfoo.
+
+    Example:
+        >>> is_one_statement("return output.length > 3"), is_one_statement("output.length > 3")
+        (True, False)
+    """
+    return "\n" not in code.rstrip() and _STATEMENT.match(code) is not None
 
 
 def is_function(code: str) -> bool:

@@ -1,4 +1,6 @@
-"""Extensions of a suite: Python functions of the user that are called when a run or a row begins and ends.
+"""Extensions of a suite: functions of the user that are called when a run or a row begins and ends.
+
+They are in files of Python, JavaScript or TypeScript.
 
 A function that is named after an event is called for that event only, as
 `function(context, {"hookName": event})`; any other function is called for all events, as
@@ -17,6 +19,7 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below,
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
 from trioeval.grading import quote
+from trioeval.scripting import SCRIPTS
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_test, suite_for_hooks
@@ -48,22 +51,21 @@ class Extension:
 
 
 def read_extensions(texts: Sequence[str], context: FileContext) -> tuple[Extension, ...]:
-    """Return the functions that `file://<file>.py[:<function>]` name.
+    """Return the functions that `file://<file>[:<function>]` name.
 
     Raises:
-        MistakenError: A file does not exist, or is not Python.
+        MistakenError: A file does not exist, or is neither Python nor JavaScript, or cannot run.
     """
     with below("extensions"):
         return tuple(read_list(texts, lambda text: _extension(text, context)))
 
 
 def _extension(text: str, context: FileContext) -> Extension:
-    from trioeval.suite.sources.code import FUNCTION, code_file
+    from trioeval.suite.sources.code import FUNCTION, check_node, code_file
 
     file, function = code_file(text, context)
-    if file.suffix != ".py":
-        message = f"extensions are functions in Python files, got {quote(text)}"
-        raise MistakenError(Mistake(message, "write file://<file>.py:<function>"))
+    if file.suffix.lower() in SCRIPTS:
+        check_node(file, "is an extension", context)
     event = next((one for one in EVENTS if one == function), None)
     return Extension(file, function or FUNCTION, event)
 
@@ -101,7 +103,10 @@ def with_before_all(
                 continue
             hook_context = {"suite": suite_for_hooks(suite)}
             arguments = extension.arguments("beforeAll", hook_context)
-            returned = call_function(extension.file, extension.function, arguments, context)
+            target = extension.function
+            if extension.file.suffix.lower() in SCRIPTS:
+                target = f"prefer:{target}"
+            returned = call_function(extension.file, target, arguments, context)
             if returned:
                 returned_suite = _suite_in(returned)
                 changed = _changed(suite, returned_suite, context, converter(suite, context))

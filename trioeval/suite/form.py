@@ -24,6 +24,7 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook, object_hook, some_text
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
+from trioeval.scripting import names_script
 from trioeval.suite.model import LaneSettings, Prompt, ProviderEntry
 from trioeval.suite.schema_types import tool_type_mistakes
 from trioeval.suite.sources.output_paths import code_mistakes
@@ -227,9 +228,13 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
                 own_id = some_text(settings["id"])
             settings = {**settings, "id": inside[0]}
         named = settings.get("id") if isinstance(settings, dict) else None
-        if isinstance(named, str) and named.startswith(CODE_PREFIXES):
+        if isinstance(named, str) and (named.startswith(CODE_PREFIXES) or names_script(named)):
             with mistakes.below(*at):
                 context.check_code(quote(named))
+                if names_script(named):
+                    from trioeval.suite.sources.code import check_node_reference
+
+                    check_node_reference(named, "is a provider", context)
         with mistakes.below(*inside):
             entry: ProviderEntry = structure(settings, target)
         mistakes.raise_any()

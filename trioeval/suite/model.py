@@ -208,11 +208,11 @@ class ProviderEntry:
 class PromptFunction:
     """A program of the user that creates the text of a prompt when a row runs."""
 
-    kind: Literal["python", "exec"]
+    kind: Literal["python", "javascript", "exec"]
     target: str
-    """The absolute path of a Python file, or a command."""
+    """The absolute path of a file, or a command."""
     function: str | None = None
-    """The function in the file; None for a program that gets JSON as its argument and prints the prompt."""
+    """The function in the file; None for JavaScript's default export, or a program that prints the prompt."""
 
 
 @attrs.frozen(kw_only=True)

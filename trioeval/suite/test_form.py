@@ -168,8 +168,9 @@ def read_scoring(text: Any, context: FileContext) -> Any:
     file, function = code_file(text, context)
     if file.suffix == ".py":
         return file, function or SCORING_FUNCTION
-    script = Script(read_text(file), SCORING_NAMES, "module", function or SCORING_FUNCTION)
-    return checked_script(script)
+    name = function or SCORING_FUNCTION
+    script = Script(read_text(file), SCORING_NAMES, "module", name, file=file)
+    return checked_script(script, context)
 
 
 def _own_type(name: str, text: Any, context: FileContext) -> Kind:
@@ -284,6 +285,7 @@ def assertion_hook(
             runs_code = is_code(assertion, context.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
+        mistakes += _javascript_mistakes(assertion, context)
         # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
@@ -296,6 +298,22 @@ def assertion_hook(
         return assertion
 
     return hook
+
+
+def _javascript_mistakes(assertion: Assertion, context: FileContext) -> Iterator[Mistake]:
+    """Yield the mistake of code that needs Node, which is not found; warn of code that always fails."""
+    code, base = assertion.value, split_type(assertion.type)[0]
+    if base != "javascript" or not isinstance(code, str) or "{{" in code:
+        return
+    from trioeval.grading.kinds.scripts import NAMES
+    from trioeval.scripting.javascript import assertion_script, is_one_statement
+
+    script = assertion_script(code, NAMES)
+    if is_one_statement(code):
+        message = f"{quote(code)} is a statement on one line, where JavaScript is an expression"
+        context.warn(Mistake(message, "every row fails; leave out the word, or write two lines"))
+    elif script.needs_node is not None and (fault := script.fault(context.environ)):
+        yield Mistake(f"{quote(code)} {fault}", at=("value",))
 
 
 def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:

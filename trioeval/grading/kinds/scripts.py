@@ -9,20 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 from trioeval.errors import Problem, ScriptError
-from trioeval.grading.kind import (
-    ExternalJudge,
-    Extra,
-    Finding,
-    Kind,
-    Kinds,
-    OutsideJudge,
-    is_not_blank,
-)
+from trioeval.grading.kind import ExternalJudge, Finding, Kind, Kinds, OutsideJudge, is_not_blank
 from trioeval.grading.model import Assertion, Verdict
 from trioeval.grading.services import ExternalServices, ScriptRunner
 from trioeval.grading.subject import Subject
 from trioeval.scripting.evaluator import program as evaluator
-from trioeval.scripting.javascript import Script, assertion_script
+from trioeval.scripting.javascript import Script, assertion_script, is_one_statement
 from trioeval.scripting.python_syntax import python_fault
 from trioeval.text import Computed, is_template, number_text, parse_json, quote, score_text
 
@@ -280,10 +272,20 @@ def _python_fault(code: str) -> tuple[str, bool] | None:
     return None
 
 
+def _javascript_fault(code: str) -> tuple[str, bool] | None:
+    """Return the syntax error of JavaScript code, and whether several lines would fix it; None if valid.
+
+    A statement on one line fails when it runs, as in promptfoo. Code that needs Node is checked where the
+    environment is known.
+    """
+    if is_one_statement(code) or assertion_script(code, NAMES).needs_node is not None:
+        return None
+    return _engine_fault(code)
+
+
 # Many tests have the same code, and each check starts an engine.
 @lru_cache(_KEPT)
-def _javascript_fault(code: str) -> tuple[str, bool] | None:
-    """Return the syntax error of JavaScript code, and whether several lines would fix it; None if valid."""
+def _engine_fault(code: str) -> tuple[str, bool] | None:
     fault = assertion_script(code, NAMES).fault()
     if fault is None:
         return None
@@ -306,11 +308,7 @@ def _kind(
 
 KINDS: Kinds = {
     "javascript": _kind(
-        "JavaScript",
-        lambda code: code.javascript,
-        strict=True,
-        check=_checks(_javascript_fault),
-        requires=Extra("js", "quickjs"),
+        "JavaScript", lambda code: code.javascript, strict=True, check=_checks(_javascript_fault)
     ),
     "python": _kind("Python", lambda code: code.python, check=_checks(_python_fault)),
     "ruby": _kind("Ruby", lambda code: code.ruby),

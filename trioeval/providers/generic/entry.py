@@ -50,6 +50,7 @@ from trioeval.providers.generic.request import (
     find,
     is_json_type,
     read_parts,
+    read_script_file,
     text_body,
 )
 from trioeval.providers.generic.urls import parameters, url_fault
@@ -144,11 +145,14 @@ _REQUEST = ".config.transformRequest"
 
 def read_rewrite(text: str, context: EntryContext) -> Script | str | Problem:
     """Return the script or the template for the prompt, or its problem."""
+    names = ("prompt", "vars", "context")
+    if (found := read_script_file(text, names, context)) is not None:
+        return Problem(_REQUEST, found) if isinstance(found, str) else found
     if text.startswith("file://"):
-        return Problem(_REQUEST, "files are not supported", "write the code itself")
+        return Problem(_REQUEST, f"{show(text)} is not a JavaScript file", "write the code itself")
     if is_function(text):
-        script = Script(text.strip(), ("prompt", "vars", "context"))
-        fault = script.fault()
+        script = Script(text.strip(), names)
+        fault = script.fault(context.environ)
         return script if fault is None else Problem(_REQUEST, fault)
     fault = context.templates.syntax_error(text)
     return text if fault is None else Problem(_REQUEST, fault)
@@ -157,11 +161,11 @@ def read_rewrite(text: str, context: EntryContext) -> Script | str | Problem:
 def read_output(text: str, context: EntryContext) -> Transform | Script | WorkerSpec | Problem:
     """Return the transform for the output, or the workers of a Python function, or the problem."""
     found = _PYTHON.fullmatch(text.strip())
-    transform: Transform | Script | WorkerSpec | str = (
-        read_transform(text)
-        if found is None
-        else _read_function(found[1], found[2] or DEFAULT_FUNCTION, context)
-    )
+    transform: Transform | Script | WorkerSpec | str | None
+    if found is not None:
+        transform = _read_function(found[1], found[2] or DEFAULT_FUNCTION, context)
+    elif (transform := read_script_file(text, ("json", "text", "context"), context)) is None:
+        transform = read_transform(text, context.environ)
     if isinstance(transform, str):
         return Problem(".config.transformResponse", transform)
     return transform

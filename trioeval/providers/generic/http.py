@@ -28,6 +28,7 @@ from trioeval.providers.generic.reply import (
     TransformInput,
     apply_query,
     engine_workers,
+    node_workers,
     plain,
     query_workers,
     read_answer,
@@ -71,13 +72,14 @@ async def open_code(
     """
     async with (
         open_workers(engine_workers(directory, environ)) as scripts,
+        open_workers(node_workers(directory, environ)) as node,
         open_workers(query_workers(directory, environ)) as finders,
     ):
         if function is None:
-            yield CodeRunner(scripts, finders, None)
+            yield CodeRunner(scripts, node, finders, None)
             return
         async with open_workers(function) as workers:
-            yield CodeRunner(scripts, finders, workers)
+            yield CodeRunner(scripts, node, finders, workers)
 
 
 @attrs.frozen
@@ -85,6 +87,7 @@ class CodeRunner:
     """Runs transforms and scripts."""
 
     _scripts: Workers
+    _node: Workers
     _queries: Workers
     _function: Workers | None
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
@@ -162,7 +165,8 @@ class CodeRunner:
         return result["value"]
 
     async def _ask(self, script: Script, values: list[Any], limit: float) -> Any:
-        return await self._scripts.call([script.source, values], limit)
+        workers = self._scripts if script.needs_node is None else self._node
+        return await workers.call([script.source, values], limit)
 
 
 # Following of redirects: the next request, and the parts of it that may be sent to the new URL.
@@ -321,13 +325,16 @@ def find_cache_identity(
         templates: Renders its variables.
 
     Returns:
-        None if a function in a Python file or an uploaded file is involved: both may change, and the inputs
-        of a function are unknown.
+        None if a function in a file, code that Node runs or an uploaded file is involved: files may change,
+        and the inputs of such code are unknown.
 
     Raises:
         ProviderError: `bad_request`: the request is invalid.
     """
     if entry.function is not None or entry.request.files:
+        return None
+    scripts = [one for one in (entry.rewrite, entry.transform) if isinstance(one, Script)]
+    if any(one.file is not None or one.needs_node is not None for one in scripts):
         return None
     config = {to_snake(str(key)): value for key, value in entry.config.items()}
     variables = dict(request.vars)

@@ -31,6 +31,7 @@ from trioeval.providers.prices import Price
 from trioeval.providers.programs.exec import read_result
 from trioeval.providers.programs.workers import OutOfMemoryError, Workers, WorkerSpec
 from trioeval.providers.secrets import hide_in, surely_keys
+from trioeval.scripting import WORKER
 from trioeval.scripting.engine import program as engine
 from trioeval.scripting.javascript import Script
 from trioeval.scripting.queries import program
@@ -51,6 +52,16 @@ def engine_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
         environ: Their environment.
     """
     return WorkerSpec.of_own("JavaScript", engine.__file__, directory, environ, WORKERS)
+
+
+def node_workers(directory: Path, environ: Mapping[str, str]) -> WorkerSpec:
+    """Return the specification of the workers that run scripts which need Node.
+
+    Args:
+        directory: Their working directory; absolute.
+        environ: Their environment.
+    """
+    return WorkerSpec.in_node("JavaScript", WORKER, "script:", directory, environ, workers=WORKERS)
 
 
 NOTHING = object()
@@ -165,8 +176,13 @@ Transform: TypeAlias = MemberPath | ReplyQuery
 """Finds the output in a reply."""
 
 
-def read_transform(text: str) -> Transform | Script | str:
-    """Return the transform in a text, or its fault, for the sentence "it …"."""
+def read_transform(text: str, environ: Mapping[str, str] | None = None) -> Transform | Script | str:
+    """Return the transform in a text, or its fault, for the sentence "it …".
+
+    Args:
+        text: As in the suite.
+        environ: The environment in which Node is looked for; that of this process if None.
+    """
     code = text.strip()
     if found := _PATH.fullmatch(code):
         steps = tuple(
@@ -179,9 +195,9 @@ def read_transform(text: str) -> Transform | Script | str:
     if code.startswith(_JMESPATH):
         return _read_query("jmespath", code.removeprefix(_JMESPATH).strip(), "JMESPath")
     if code.startswith(_FILE):
-        return "names a file that is not a Python file; use file://<file.py>, or the code itself"
+        return "names a file that is neither Python nor JavaScript; use file://<file.py>, or the code itself"
     script = Script(code, ("json", "text", "context"))
-    return script.fault() or script
+    return script.fault(environ) or script
 
 
 def script_output(script: Script, result: Mapping[str, Any]) -> Any:

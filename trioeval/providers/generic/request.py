@@ -32,6 +32,7 @@ from trioeval.providers.generic.keys import MARK
 from trioeval.providers.generic.urls import encode, has_dot_segments, url_fault, with_query
 from trioeval.providers.http.replies import NOT_JSON, read_json
 from trioeval.providers.http.wire import HttpRequest
+from trioeval.scripting.javascript import Script
 from trioeval.text import FromModel, verbatim
 
 # Variables in the texts of a request. Rendered values are never rendered again.
@@ -471,6 +472,36 @@ def find(context: EntryContext, file: str) -> Path | str:
         return path if path.is_file() else f"file {show(file)} not found"
     except OSError as error:
         return f"{show(file)} cannot be read: {error}"
+
+
+_SCRIPT = re.compile(r"file://(.+\.[cm]?[jt]s)(?::([\w.]+))?")
+
+
+def read_script_file(
+    text: str, names: tuple[str, ...], context: EntryContext
+) -> Script | str | None:
+    """Return the function of a file of JavaScript that a text names, or its fault; None if it names none.
+
+    Args:
+        text: `file://<file>[:<function>]`.
+        names: The names of its arguments.
+        context: The context of the entry.
+    """
+    found = _SCRIPT.fullmatch(text.strip())
+    if found is None:
+        return None
+    path = find(context, found[1])
+    if isinstance(path, str):
+        return path
+    try:
+        code = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        return f"{show(found[1])} cannot be read: {error}"
+    exists = found[2] is not None
+    file = path.absolute()
+    script = Script(code, names, "module", found[2], must_exist=exists, file=file)
+    fault = script.fault(context.environ)
+    return script if fault is None else f"{show(found[1])} {fault}"
 
 
 async def load_files(

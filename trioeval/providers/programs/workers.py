@@ -32,6 +32,8 @@ from trioeval.providers.programs.processes import (
     describe_end,
     start_tree,
 )
+from trioeval.scripting import WORKER
+from trioeval.scripting.node import node_command
 
 LARGEST = 64 * 1024 * 1024
 """Maximum bytes of a message to or from a worker."""
@@ -103,6 +105,37 @@ class WorkerSpec:
     """Maximum bytes of a result as JSON."""
     size_key: str | None = None
     """The suite key of that maximum, for messages."""
+
+    @classmethod
+    def in_node(
+        cls,
+        name: str,
+        file: Path,
+        target: str,
+        cwd: Path,
+        environ: Mapping[str, str],
+        **more: Any,
+    ) -> "WorkerSpec":
+        """Return workers of Node that call a function of JavaScript.
+
+        Args:
+            name: Name for messages.
+            file: Absolute; `WORKER` for code outside of files.
+            target: The function, as `worker.mjs` describes.
+            cwd: Working directory; absolute.
+            environ: Their environment.
+            more: Further attributes.
+        """
+        return cls(
+            name=name,
+            executable="node",
+            file=file,
+            function=target,
+            cwd=cwd,
+            environ=environ,
+            program=WORKER,
+            **more,
+        )
 
     @classmethod
     def of_own(
@@ -272,8 +305,11 @@ async def _start_worker(spec: WorkerSpec) -> "_Worker":
         watched, write_end = os.pipe()
         unless_started.callback(os.close, write_end)
         theirs.callback(os.close, watched)
-        unbuffered = ["-u"] if spec.program.suffix == ".py" else []
-        command = [spec.executable, *unbuffered, str(spec.program)]
+        if spec.program == WORKER:
+            command = [*node_command(spec.environ, spec.memory_mb), str(WORKER)]
+        else:
+            unbuffered = ["-u"] if spec.program.suffix == ".py" else []
+            command = [spec.executable, *unbuffered, str(spec.program)]
         descriptors = [str(channel.fileno()), str(watched)]
         limits = [str(spec.largest), str(spec.memory_mb)]
         tree = await start_tree(

@@ -27,10 +27,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from trioeval.documents.files import FILE, FileContext
+import attrs
+
+from trioeval.documents.files import FILE, FileContext, unanchored
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.executables import start_failure
 from trioeval.grading import quote
+from trioeval.scripting import SCRIPTS, WORKER, split_function
 from trioeval.suite.sources.prompts import read_python, read_text
 
 if TYPE_CHECKING:
@@ -156,11 +159,11 @@ class LoadProcesses:
 def call_function(
     file: Path, function: str, arguments: Sequence[Any], context: FileContext, limit: float = LIMIT
 ) -> Any:
-    """Call a function of a Python file and return its result.
+    """Call a function of a Python or JavaScript file and return its result.
 
     Args:
-        file: Absolute.
-        function: Its name; it may be async, for asyncio.
+        file: Absolute. Node runs JavaScript and TypeScript.
+        function: Its name; it may be async, for asyncio. Of JavaScript it begins as `worker.mjs` describes.
         arguments: JSON data.
         context: Provides the working directory, the environment and, by its `PYTHON`, the interpreter.
         limit: The maximum duration in seconds, > 0.
@@ -196,9 +199,11 @@ def call_for_each(
         MistakenError: As for `call_function`. The path begins with the index of the first call that fails, if
             there are several.
     """
+    from trioeval.scripting.node import node_command
     from trioeval.suite.sources import one_shot
 
-    name = shown or f"{function} of {quote(file.name)}"
+    in_node = file.suffix.lower() in SCRIPTS
+    name = shown or f"{function.rpartition(':')[2] or 'the default export'} of {quote(file.name)}"
     context.check_code(name)
     if context.trust.code == "later":
         raise MistakenError(Mistake(f"{name} runs only when the suite runs"))
@@ -211,13 +216,18 @@ def call_for_each(
         request_file.write(json.dumps(question, default=str).encode())
         request_file.seek(0)
         interpreter = executable or context.variable("PYTHON") or sys.executable
+        command = (
+            [*node_command(context.environ), str(WORKER)]
+            if in_node
+            else [interpreter, one_shot.__file__]
+        )
         under_way = _calls.get() or LoadProcesses()
         with _lifeline() as lifeline:
             descriptors = [request_file.fileno(), answered.fileno(), lifeline]
             try:
                 process = under_way.start(
                     lambda: subprocess.Popen(  # noqa: S603 - the user's own code, by an absolute path
-                        [interpreter, one_shot.__file__, *map(str, descriptors)],
+                        [*command, *map(str, descriptors)],
                         cwd=context.directory,
                         env=dict(context.environ),
                         stdin=subprocess.DEVNULL,
@@ -228,8 +238,9 @@ def call_for_each(
                     )
                 )
             except OSError as error:
-                message = f"{name}: {start_failure(interpreter, error)}"
-                advice = "set TRIOEVAL_PYTHON to the path of a Python interpreter"
+                message = f"{name}: {start_failure(command[0], error)}"
+                language = "Node" if in_node else "a Python interpreter"
+                advice = f"set TRIOEVAL_{'NODE' if in_node else 'PYTHON'} to the path of {language}"
                 raise MistakenError(Mistake(message, advice)) from None
             ended = _wait(process, limit)
             under_way.forget(process)
@@ -296,7 +307,7 @@ NAMES = ("vars", "context")
 _EACH = 0.1
 """Seconds that each test adds to the time limit."""
 
-_CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?js))(?::(\w+(?:\.\w+)*))?")
+_CODE_FILE = re.compile(r"(.+\.(?:py|[cm]?[jt]s))(?::(\w+(?:\.\w+)*))?")
 
 
 def transform_vars(text: str, variables: Mapping[str, Any], context: FileContext) -> dict[str, Any]:
@@ -346,15 +357,46 @@ def code_file(text: str, context: FileContext) -> tuple[Path, str | None]:
     return file, parts[2]
 
 
-def checked_script(script: Script) -> Script:
+def checked_script(script: Script, context: FileContext) -> Script:
     """Return a script unchanged if it can run.
 
     Raises:
-        MistakenError: It is invalid, or the engine is not installed.
+        MistakenError: It is invalid, or needs Node, which is not found.
     """
-    if fault := script.fault():
-        raise MistakenError(Mistake(f"{quote(script.code)} {fault}"))
+    if fault := script.fault(context.environ):
+        shown = script.code if script.file is None else script.file.name
+        raise MistakenError(Mistake(f"{quote(shown)} {fault}"))
     return script
+
+
+def check_node(file: Path, role: str, context: FileContext) -> None:
+    """Check that Node can run a file.
+
+    Args:
+        file: JavaScript or TypeScript; absolute.
+        role: What it is: "is a test generator".
+        context: Provides the environment.
+
+    Raises:
+        MistakenError: Node is not found, or the file is invalid.
+    """
+    from trioeval.scripting.node import node_fault
+
+    if fault := node_fault(role, context.environ, file):
+        raise MistakenError(Mistake(f"{quote(file.name)} {fault}"))
+
+
+def check_node_reference(reference: str, role: str, context: FileContext) -> None:
+    """Check that Node can run the file that `file://<file>[:<function>]` names.
+
+    Raises:
+        MistakenError: As for `check_node`, or the file does not exist.
+    """
+    folder, named = unanchored(reference)
+    path, _ = split_function(named.removeprefix(FILE))
+    if folder is not None:
+        context = attrs.evolve(context, directory=folder)
+    check_node(context.file(path), role, context)
 
 
 def checked_python(code: str, names: tuple[str, ...]) -> str:
@@ -392,7 +434,8 @@ def _transform_vars_run(text: str, calls: list[list[Any]], context: FileContext)
     file, function = code_file(text, context)
     if file.suffix == ".py":
         return call_for_each(file, function or FUNCTION, calls, context, limit=limit)
-    return _run_script(Script(read_text(file), NAMES, "module", function), calls, context, limit)
+    script = Script(read_text(file), NAMES, "module", function, file=file)
+    return _run_script(script, calls, context, limit)
 
 
 def _run_script(
@@ -400,12 +443,15 @@ def _run_script(
 ) -> list[Any]:
     from trioeval.scripting.engine import program as engine
 
-    requests = [[checked_script(script).source, values] for values in calls]
+    checked_script(script, context)
+    in_node = script.needs_node is not None
+    if in_node and script.file is not None:
+        return call_for_each(script.file, script.target, calls, context, limit=limit)
     # With the interpreter of this process, for which the engine is installed.
     response = call_for_each(
-        Path(engine.__file__),
-        "run",
-        requests,
+        WORKER if in_node else Path(engine.__file__),
+        script.target if in_node else "run",
+        [[script.source, values] for values in calls],
         context,
         limit=limit,
         executable=sys.executable,

@@ -32,6 +32,7 @@ from trioeval.documents.patterns import is_glob
 from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import object_hook, strict_converter
 from trioeval.grading import quote
+from trioeval.scripting import SCRIPTS
 from trioeval.scripting.python_syntax import python_fault
 from trioeval.suite.model import Prompt, PromptFunction
 from trioeval.text import json_text
@@ -261,8 +262,7 @@ def _columns(file: Path) -> str | None:
 
 
 _EXEC = "exec:"
-_SCRIPTS = (".cjs", ".cts", ".js", ".mjs", ".mts", ".ts")
-_LIKE_A_FILE = (*SUFFIXES, *PROGRAMS, *_SCRIPTS, ".py")
+_LIKE_A_FILE = (*SUFFIXES, *PROGRAMS, *sorted(SCRIPTS), ".py")
 _FUNCTION = re.compile(r"(?P<file>.+\.(?:py|[cm]?[jt]s)):(?P<function>\w+(?:\.\w+)*)")
 _PATH = re.compile(r"[^\s{}]+")
 _HOSTED = re.compile(r"(langfuse|portkey|helicone)://")
@@ -388,14 +388,19 @@ def _in_file(file: Path, text: str, given: _PromptEntry, context: FileContext) -
         if label and suffix != ".txt":  # labels of these contain the path anyway
             label = f"{label}: {shown}"
         given = attrs.evolve(given, label=label, id=given.id and f"{given.id}:{shown}")
-    if suffix in _SCRIPTS:
-        message = f"{quote(shown)} is JavaScript or TypeScript: prompt functions are in Python"
-        raise MistakenError(
-            Mistake(message, "write file://<file>.py:<function>, or exec:<command>")
-        )
-    is_executed = suffix in PROGRAMS or (suffix not in SUFFIXES and is_program(file))
-    if suffix == ".py" or is_executed:
+    is_executed = suffix in PROGRAMS or (
+        suffix not in {*SUFFIXES, *SCRIPTS, ".py"} and is_program(file)
+    )
+    if suffix in {".py", *SCRIPTS} or is_executed:
         context.check_code(quote(shown))
+    if suffix in SCRIPTS:
+        from trioeval.suite.sources.code import check_node
+
+        check_node(file, "is a prompt function", context)
+        label = given.label or (f"{shown}:{function}" if function else shown)
+        made_by = PromptFunction(kind="javascript", target=str(file), function=function)
+        yield _prompt(given, read_text(file), label, made_by)
+        return
     if suffix == ".py":
         source = read_python(file, shown, function)
         label = given.label or (f"{shown}:{function}" if function else f"{shown}: {source}")

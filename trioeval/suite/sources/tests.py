@@ -25,7 +25,7 @@ from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import Computed, quote
 from trioeval.suite.model import Test
 from trioeval.suite.sources.prompts import read_python, read_text
-from trioeval.suite.sources.values import JAVASCRIPT, complete, with_files
+from trioeval.suite.sources.values import complete, with_files
 
 # Values of assertions that a program computes: `file://<file>[:<function>]`.
 
@@ -65,14 +65,10 @@ def read_computed(text: str, context: FileContext) -> Computed | None:
         case ".rb":
             check_ruby(context)
             read_text(file)
-        case suffix if suffix in JAVASCRIPT:
-            script = Script(read_text(file), ("output", "context"), "module", function)
-            if fault := script.fault():
+        case _:
+            script = Script(read_text(file), ("output", "context"), "module", function, file=file)
+            if fault := script.fault(context.environ):
                 raise MistakenError(Mistake(f"{quote(parts[1])} {fault}"))
-        case suffix:
-            message = f"{quote(text)} is TypeScript, which cannot be run"
-            hint = f"compile it, and name the {suffix.replace('t', 'j')} file"
-            raise MistakenError(Mistake(message, hint))
     return Computed(file, function, text)
 
 
@@ -93,7 +89,7 @@ def check_ruby(context: FileContext) -> None:
         raise MistakenError(Mistake(message, install_hint("set TRIOEVAL_RUBY to its path")))
 
 
-SUFFIXES = (".csv", ".json", ".jsonl", ".py", ".xlsx", ".yaml", ".yml")
+SUFFIXES = (".csv", ".js", ".json", ".jsonl", ".py", ".ts", ".xlsx", ".yaml", ".yml")
 """Suffixes of files that contain tests."""
 NONE_HINT = "add a test, or pass --allow-empty"
 
@@ -197,19 +193,22 @@ def _from_script(
     context: FileContext,
     structure: Callable[[Any], Test],
 ) -> Sequence[Test]:
-    from trioeval.suite.sources.code import call_function
+    from trioeval.suite.sources.code import call_function, check_node
 
-    if script["suffix"] != "py":
-        message = f"tests from {quote(script['file'])} are not supported"
-        raise MistakenError(Mistake(message, "write the generator in Python"))
     shown = quote(script["file"])
     context.check_code(shown)
     file = context.file(script["file"])
-    function = script["function"] or "generate_tests"
-    if not context.may_run(shown, f"the tests that {function} of {shown} makes"):
+    is_python = script["suffix"] == "py"
+    function = script["function"] or ("generate_tests" if is_python else "its default export")
+    if is_python:
         read_python(file, script["file"], function)
+        target = function
+    else:
+        check_node(file, "makes tests", context)
+        target = f"value:{script['function'] or ''}"
+    if not context.may_run(shown, f"the tests that {function} of {shown} makes"):
         return ()
-    found = call_function(file, function, arguments, context)
+    found = call_function(file, target, arguments, context)
     if not isinstance(found, list):
         message = f"{function} must return a list of tests, got {kind(found)}"
         raise MistakenError(Mistake(message, file=file))

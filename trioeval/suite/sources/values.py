@@ -23,21 +23,19 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import camel
 from trioeval.grading import quote
 from trioeval.grading.kinds.text import SPACES
+from trioeval.scripting import SCRIPTS
 from trioeval.suite.sources.csv_text import read_rows
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import json_text
-
-JAVASCRIPT = frozenset({".cjs", ".js", ".mjs"})
-
 
 # Files named in data that comes from a file itself: their contents replace their names.
 
 
 _DOCUMENTS = {".json", ".yaml", ".yml"}
-_PROGRAMS = (".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
+_PROGRAMS = (".py", *SCRIPTS)
 
 
-_PYTHON = re.compile(r"(.+\.py)(?::([\w.]+))?")
+_FUNCTION = re.compile(r"(.+\.(?:py|[cm]?[jt]s))(?::([\w.]+))?")
 _CODE_KEYS = {"responseParser", "transformRequest", "transformResponse", "validateStatus"}
 """Keys of a provider's config that contain code that runs for each call."""
 _UNKNOWN = object()
@@ -45,9 +43,10 @@ _UNKNOWN = object()
 
 
 def config_values(config: Mapping[str, Any], context: FileContext) -> dict[str, Any]:
-    """Return a config with its files read, and the results of functions `file://<file>.py[:<function>]`.
+    """Return a config with its files read, and the results of functions `file://<file>[:<function>]`.
 
-    The function is called once without arguments; its default name is `get_config`.
+    The function is called once without arguments. Without its name it is `get_config` of a Python file, and
+    the default export of another one, which need not be a function.
 
     Raises:
         MistakenError: Files do not exist, cannot be read, or their function fails.
@@ -66,14 +65,17 @@ def _keep(reference: str, context: FileContext) -> Any:
 
 
 def _run(reference: str, context: FileContext) -> Any:
-    from trioeval.suite.sources.code import call_function
+    from trioeval.suite.sources.code import call_function, check_node
 
-    parts = _PYTHON.fullmatch(reference.removeprefix(FILE))
+    parts = _FUNCTION.fullmatch(reference.removeprefix(FILE))
     if parts is None:
-        message = f"{quote(reference)} is JavaScript, which is not run for a config"
-        raise MistakenError(Mistake(message, "write file://<file>.py[:<function>], JSON or YAML"))
+        message = f"{quote(reference)} names no function of a file"
+        raise MistakenError(Mistake(message, "write file://<file>[:<function>]"))
     context.check_code(quote(reference))
     file, function = context.file(parts[1]), parts[2] or "get_config"
+    if file.suffix.lower() in SCRIPTS:
+        check_node(file, "makes a part of a config", context)
+        function = f"value:{parts[2] or ''}"
     if not context.may_run(quote(reference), f"the part of a config that {quote(reference)} makes"):
         return _UNKNOWN
     return call_function(file, function, (), context)
@@ -146,10 +148,9 @@ def _nested_files_content(file: Path, context: FileContext) -> Any:
 _CONVERSATION = "_conversation"
 """May be a list of turns, for an assertion that judges a given conversation."""
 
-_TYPESCRIPT = frozenset({".cts", ".mts", ".ts"})
-_CODE = frozenset({".py", *JAVASCRIPT})
+_CODE = frozenset({".py", *SCRIPTS})
 """Suffixes of files that compute a variable when its row is rendered."""
-VARIABLE_NAMES = ("name", "prompt", "vars")
+VARIABLE_NAMES = ("name", "prompt", "vars", "provider")
 """The arguments of a JavaScript function that computes a variable."""
 
 RESERVED = frozenset({_CONVERSATION, "__evalId", "__evalStepId", "__repeatIndex"})
@@ -232,25 +233,21 @@ def _names(reference: str, context: FileContext) -> list[str]:
     for file in files:
         if file.suffix.lower() in _CODE:
             context.check_code(quote(reference))
-        _check_code(file)
+        _check_code(file, context)
     return [FILE + os.path.relpath(file, context.directory) for file in files]
 
 
-def _check_code(file: Path) -> None:
+def _check_code(file: Path, context: FileContext) -> None:
     """Refuse a file of JavaScript that cannot run when the row is rendered.
 
     Raises:
-        MistakenError: It is TypeScript, is invalid, or the engine is not installed.
+        MistakenError: It is invalid, or needs Node, which is not found.
     """
     from trioeval.scripting.javascript import Script
 
-    if file.suffix.lower() in _TYPESCRIPT:
-        message = f"{quote(file.name)} is TypeScript, which cannot be run"
-        hint = f"compile it, and name the {file.suffix.replace('t', 'j')} file"
-        raise MistakenError(Mistake(message, hint))
-    if file.suffix.lower() in JAVASCRIPT:
-        script = Script(read_text(file), VARIABLE_NAMES, "module")
-        if fault := script.fault():
+    if file.suffix.lower() in SCRIPTS:
+        script = Script(read_text(file), VARIABLE_NAMES, "module", file=file)
+        if fault := script.fault(context.environ):
             raise MistakenError(Mistake(f"{quote(file.name)} {fault}"))
 
 
