@@ -334,7 +334,13 @@ class StoredRun(RunJournal):
             if found is None:
                 return None
             text, latency_ms, cached = found
-            return RecordedReply(read_reply(json.loads(text)), latency_ms, cached)
+            reply = read_reply(json.loads(text))
+            if reply.media:
+                from trioeval.providers.media import locate
+                from trioeval.store.media import media_folder
+
+                locate(reply.media, media_folder(self._writer.path))
+            return RecordedReply(reply, latency_ms, cached)
         except (ValueError, sqlite3.Error) as error:
             if not self._has_warned:
                 self._has_warned = True

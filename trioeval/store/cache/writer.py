@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import attrs
@@ -133,6 +134,8 @@ class CacheWriter:
     _wall: Callable[[], float]
     _tell: Callable[[WriteReport], None]
     """Called in the thread."""
+    _path: Path
+    """The path of the file."""
     _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
     _renewed_at: float = attrs.field(factory=time.monotonic)
     _failed: bool = False
@@ -222,6 +225,10 @@ class CacheWriter:
         """Apply one item; return its result, or the work that is left of it."""
         match item:
             case KeepEntry(key, entry):
+                if entry.media:
+                    from trioeval.store.media import media_folder, save
+
+                    save(entry.media, media_folder(self._path))
                 keep_entry(self._connection, key, entry)
             case DropEntry(key):
                 drop_entry(self._connection, key)
