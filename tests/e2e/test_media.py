@@ -1,18 +1,21 @@
 """Images of a provider: kept as files beside the store, replayed, resumed, exported and removed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser
 from held_server import held_server
-from server_process import fake_provider, stats_of
+from server_process import fake_provider, open_server, stats_of
 from test_command_line import trioeval
 from test_killed_between_requests import COMMAND, killed_at
 
 from trioeval.cli import run_command_line
 from trioeval.providers.fake.pictures import picture
 from trioeval.providers.media import read_media
+from trioeval.store.reader import read_store
 
 CAT, DOG = read_media(picture("a cat")), read_media(picture("a dog"))
 
@@ -130,3 +133,47 @@ def test_a_folder_that_cannot_be_written_is_a_problem_of_the_store(
     assert "a file of media cannot be written" in printed
     assert "results-media" in printed
     assert len(media_of(json.loads(Path("o.json").read_text()))) == 2
+
+
+@pytest.mark.slow
+def test_the_report_and_the_view_show_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
+) -> None:
+    """The report has it inside and loads nothing; the view serves its file."""
+    monkeypatch.chdir(tmp_path)
+    with fake_provider("--latency", "0") as base_url:
+        Path("s.json").write_text(json.dumps(image_suite(base_url)))
+        assert run_command_line(["s.json", "--no-progress", "-o", "o.html"]) == 0
+    browser.open((tmp_path / "o.html").as_uri())
+    browser.find("html[data-ready]")
+    browser.click(".matrix tbody td:nth-child(2), .matrix [role=gridcell]:nth-child(2)")
+    browser.expect(lambda: browser.js(SHOWN), [32, True, CAT.file])
+    command = [sys.executable, "-m", "trioeval", "view", "--port", "0"]
+    with open_server(command, tmp_path) as url:
+        with read_store(tmp_path / ".trioeval" / "results.db") as reader:
+            run = reader.run("latest").id
+        browser.open(f"{url.rstrip('/')}/row/0/0/{run}")
+        found = "img.closest('figure').querySelector('a').getAttribute('download')"
+        script = (
+            f"const img = document.querySelector('.media img'); return [img.naturalWidth, {found}]"
+        )
+        browser.expect(lambda: browser.js(script), [32, CAT.file])
+
+
+SHOWN = """
+const img = document.querySelector("dialog .media img");
+return img && [img.naturalWidth, img.src.startsWith("data:image/png"), img.alt.split(":")[0]];
+"""
+
+
+def test_a_run_that_is_not_stored_copies_its_media_beside_its_result_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has the name of the file; the page of the run has the images inside as well."""
+    monkeypatch.chdir(tmp_path)
+    with fake_provider("--latency", "0") as base_url:
+        Path("s.json").write_text(json.dumps(image_suite(base_url)))
+        command = ["s.json", "--no-progress", "--no-write", "-o", "o.json", "-o", "o.html"]
+        assert run_command_line(command) == 0
+    assert (tmp_path / "o-media" / CAT.file).read_bytes() == picture("a cat")
+    assert not (tmp_path / ".trioeval" / "results-media").exists()

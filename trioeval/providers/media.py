@@ -5,6 +5,7 @@ a service reaches a file name. Formats that are not in the table are refused.
 """
 
 import binascii
+import contextlib
 import hashlib
 import re
 import struct
@@ -176,6 +177,15 @@ def from_json(facts: Mapping[str, Any]) -> Media:
             return Media(mime, digest, size)
         case _:
             raise ValueError("not valid media")
+
+
+def valid_media(listed: object) -> tuple[Media, ...]:
+    """Return the media in JSON data from anywhere; what is not valid is left out."""
+    found = []
+    for facts in listed if isinstance(listed, list) else ():
+        with contextlib.suppress(ValueError):
+            found.append(from_json(facts))
+    return tuple(found)
 
 
 def with_data_uris(text: str, media: Iterable[Media]) -> str:

@@ -16,16 +16,6 @@ from trioeval.providers.media import is_file_name
 _UNFINISHED = ".unfinished"
 
 
-def media_folder(database: Path) -> Path:
-    """Return the folder for the media of a database: `results-media` for `results.db`.
-
-    Example:
-        >>> media_folder(Path("/runs/results.db")).name
-        'results-media'
-    """
-    return database.with_name(f"{database.stem}-media")
-
-
 def save(media: Iterable[Media], folder: Path) -> None:
     """Write the files of media, unless they exist, and release the bytes in memory.
 

@@ -10,6 +10,7 @@ from typing import Any
 from trioeval.report.formats.json import compact
 from trioeval.report.phrases import shortened
 from trioeval.report.stored import EndState, RunStart
+from trioeval.store.database import media_folder
 from trioeval.store.records import plain, read_record, read_text, stored_json, stored_record
 from trioeval.store.run_list import has_table, key_range, part_numbers, totals
 from trioeval.store.schema import INDEX_BITS
@@ -198,7 +199,7 @@ def remove_media(connection: sqlite3.Connection, path: Path) -> int:
         connection: The database.
         path: Its file.
     """
-    from trioeval.store.media import media_folder, remove_unnamed
+    from trioeval.store.media import remove_unnamed
 
     folder = media_folder(path)
     if not folder.is_dir():

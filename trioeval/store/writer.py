@@ -27,7 +27,7 @@ import trio
 
 from trioeval.errors import StoreError
 from trioeval.providers.base import Media
-from trioeval.store.database import BusyError, store_error
+from trioeval.store.database import BusyError, media_folder, store_error
 from trioeval.store.schema import RUNS
 from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
@@ -314,7 +314,7 @@ class Writer:
 
 
 def _save(media: Sequence[Media], path: Path) -> None:
-    from trioeval.store.media import media_folder, save  # most runs have none
+    from trioeval.store.media import save  # most runs have none
 
     save(media, media_folder(path))
 

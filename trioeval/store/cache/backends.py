@@ -40,7 +40,7 @@ from trioeval.store.cache.writer import (
     ReleaseLease,
     WriteReport,
 )
-from trioeval.store.database import BusyError, open_memory, store_error
+from trioeval.store.database import BusyError, media_folder, open_memory, store_error
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
 
@@ -182,7 +182,6 @@ class FileBackend:
         if entry.media:
             return attrs.evolve(reply, media=entry.media)
         from trioeval.providers.media import locate
-        from trioeval.store.media import media_folder
 
         try:
             locate(reply.media, media_folder(self.path))

@@ -20,6 +20,7 @@ from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.database import (
     DatabaseKind,
     RunLock,
+    media_folder,
     open_database,
     open_reading,
     real_path,
@@ -459,7 +460,7 @@ def clear_cache(
 def _remove_media(path: Path, connection: sqlite3.Connection) -> None:
     """Remove the files of media that no entry names."""
     from trioeval.providers.media import file_names
-    from trioeval.store.media import media_folder, remove_unnamed
+    from trioeval.store.media import remove_unnamed
 
     folder = media_folder(path)
     if not folder.is_dir():

@@ -38,6 +38,7 @@ from trioeval.store.cache.file import (
     sweep_leases,
     take_lease,
 )
+from trioeval.store.database import media_folder
 
 MOST = 500
 """The most items of one transaction."""
@@ -226,7 +227,7 @@ class CacheWriter:
         match item:
             case KeepEntry(key, entry):
                 if entry.media:
-                    from trioeval.store.media import media_folder, save
+                    from trioeval.store.media import save
 
                     save(entry.media, media_folder(self._path))
                 keep_entry(self._connection, key, entry)
