@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from trioeval.kernel import map_on_lanes as map_on_lanes
     from trioeval.loading.load import load_suite as load_suite
     from trioeval.loading.load import parse_suite as parse_suite
+    from trioeval.providers import Media as Media
     from trioeval.providers import Provider as Provider
     from trioeval.providers import Reply as Reply
     from trioeval.providers import Request as Request
@@ -70,7 +71,7 @@ else:  # type checkers would accept any name
             "trioeval.errors": "ProviderError SuiteError TrioevalError UsageError",
             "trioeval.kernel": "LaneSpec Lanes map_on_lanes",
             "trioeval.loading.load": "load_suite parse_suite",
-            "trioeval.providers": "Provider Reply Request ToolCall Usage",
+            "trioeval.providers": "Media Provider Reply Request ToolCall Usage",
             "trioeval.providers.local.custom": "own_provider",
             "trioeval.providers.sdk": "provider_from_asyncio",
             "trioeval.rates": "Budget",

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from vendor_cases import ENVIRON, parse_failure, read_entry, reply
 from vendor_google import (
-    AUDIO,
     BASE,
     CALL,
     CHAT_FORMAT,
@@ -225,7 +224,6 @@ def test_usage_may_be_reported_in_part(usage: object, read_: Usage) -> None:
         ([{"text": "It is "}, {"text": "four."}], {}, "It is four."),
         ([THOUGHT, TEXT, CALL], {"showThinking": True}, [THOUGHT, TEXT, CALL]),
         ([THOUGHT, TEXT, CALL], {}, [TEXT, CALL]),
-        ([AUDIO], {"responseModalities": ["AUDIO"]}, [AUDIO]),
         ([{"text": "{}"}], {"responseMimeType": "application/json"}, "{}"),
     ],
 )

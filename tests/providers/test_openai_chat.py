@@ -10,6 +10,7 @@ from hypothesis import given
 from vendor_cases import KEY, LIMITS, parse_failure, reply
 from vendor_openai import CALLS, CHAT, CHAT_FORMAT, CLEAN, FULL, completion
 
+from trioeval.errors import ProviderError
 from trioeval.providers import Guardrails, Request, Usage, resolve
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.http.wire import HttpReply
@@ -100,11 +101,28 @@ def test_log_probabilities_are_those_of_all_tokens(
 
 
 def test_audio_replies_have_their_transcript() -> None:
-    """The sound is in the metadata."""
-    audio = {"id": "a1", "data": "UklGRg==", "transcript": "Four.", "expires_at": 1}
+    """The sound is media of the reply; the metadata has its URI."""
+    audio = {"id": "a1", "data": "UklGRgQAAABXQVZF", "transcript": "Four.", "expires_at": 1}
     answer = adapter().parse(reply(completion({"content": None, "audio": audio})))
     assert answer.output == "Four."
-    assert answer.metadata["audio"] == audio
+    (sound,) = answer.media
+    assert (sound.mime_type, sound.size) == ("audio/wav", 12)
+    assert answer.metadata["audio"] == {**audio, "data": sound.uri}
+    assert "UklG" not in json.dumps(answer.raw)
+
+
+def test_audio_without_a_header_becomes_a_wav_file_and_other_data_is_refused() -> None:
+    """The form of the request decides what the samples are."""
+    spoken = completion({"content": None, "audio": {"id": "a1", "data": "AAABAA=="}})
+    answer = adapter(audio={"voice": "alloy", "format": "pcm16"}).parse(reply(spoken))
+    (sound,) = answer.media
+    assert answer.output == sound.uri
+    assert sound.read()[-4:] == bytes([0, 0, 1, 0])
+    for data, fault in (("AAABAA==", "not an image, audio or video"), ("%%", "not valid base64")):
+        wrong = completion({"content": None, "audio": {"data": data}})
+        with pytest.raises(ProviderError, match=fault) as caught:
+            adapter().parse(reply(wrong))
+        assert caught.value.kind == "malformed_reply"
 
 
 def test_reasoning_in_parts_of_the_content_is_separated_from_the_text() -> None:

@@ -130,7 +130,7 @@ NOT_GENERATED = (
     "malformed_reply: HTTP 200 OK: the reply is not a generateContent reply; check apiBaseUrl"
 )
 NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
-FORMS = "write google:<model> or google:embedding:<model>"
+FORMS = "write google:<model>, google:embedding:<model> or google:image:<model>"
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 
 
@@ -278,7 +278,7 @@ GENERATE = Vendor(
     ),
     mistakes=(
         no_model("google:"),
-        no_model("google:image:imagen"),
+        no_model("google:files:imagen"),
         no_model("google:a/../b?c"),
         mistake(
             "apiVersion",

@@ -11,6 +11,9 @@ from trioeval.providers.http.streams import ServerEvent
 from trioeval.providers.vendors.openai import read
 from trioeval.usage import Usage
 
+WAV = "UklGRgQAAABXQVZF"
+"""The beginning of a WAV file in base64."""
+
 SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}}
 CHAT_FORMAT = {
     "type": "json_schema",
@@ -138,10 +141,10 @@ CHAT_CASES = (
     ),
     chunked({"content": "😀"}, {"content": "\ud83d"}, {"content": "\ude00"}),
     chunked(
-        {"audio": {"id": "a1", "transcript": "Four", "data": "UklGRg==", "expires_at": 1}},
+        {"audio": {"id": "a1", "transcript": "Four", "data": WAV, "expires_at": 1}},
         {"audio": {"id": "a1", "transcript": "Fo"}},
-        {"audio": {"data": "UklG", "transcript": "ur"}},
-        {"audio": {"data": "Rg==", "expires_at": 1}},
+        {"audio": {"data": WAV[:4], "transcript": "ur"}},
+        {"audio": {"data": WAV[4:], "expires_at": 1}},
         modalities=["text", "audio"],
     ),
 )
@@ -166,7 +169,7 @@ FULL_MESSAGE = {
     "refusal": None,
     "reasoning": "2 + 2",
     "tool_calls": CALLS,
-    "audio": {"id": "a1", "data": "UklGRg==", "transcript": "Four."},
+    "audio": {"id": "a1", "data": WAV, "transcript": "Four."},
     "annotations": [{"type": "url_citation"}],
 }
 FULL: dict[str, Any] = {

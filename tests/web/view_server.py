@@ -106,7 +106,7 @@ def reply_of(found: bytes) -> Reply:
     headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
     if headers.get("transfer-encoding") == "chunked":
         body = b"".join(re.split(rb"(?:^|\r\n)[0-9a-f]+\r\n", body))
-    return Reply(int(first.split()[1]), headers, body.decode())
+    return Reply(int(first.split()[1]), headers, body.decode(errors="replace"))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ HTTP library nor a vendor module:
 """
 
 from trioeval.providers.base import Guardrails as Guardrails
+from trioeval.providers.base import Media as Media
 from trioeval.providers.base import Provider as Provider
 from trioeval.providers.base import Reply as Reply
 from trioeval.providers.base import Request as Request

@@ -6,6 +6,7 @@ lane does. Cancelling the call ends it at once.
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
@@ -49,6 +50,94 @@ class Request:
     )
     """Returns the prompt and the test of its row as JSON data, for programs; None for a judge's request. A
     function, because only programs need them."""
+    media: tuple["Media", ...] = ()
+    """Media whose URIs are in the prompt; built-in providers send their bytes in place of the URIs."""
+
+
+MEDIA_SCHEME = "trioeval://media/"
+"""The beginning of the URIs that stand for media in outputs and prompts."""
+
+
+@attrs.define(repr=False)
+class Media:
+    """An image, audio or video of a reply: what it is, and where its bytes are.
+
+    Example:
+        >>> Media.of(b"GIF89a...").mime_type
+        'image/gif'
+    """
+
+    mime_type: str
+    """`image/png`, `audio/wav`, …, as its bytes show."""
+    sha256: str
+    """Digest of its bytes, in hexadecimal digits."""
+    size: int
+    """Number of bytes."""
+    path: Path | None = attrs.field(default=None, eq=False, kw_only=True)
+    """Its file; None until it is stored."""
+    data: bytes | None = attrs.field(default=None, eq=False, kw_only=True)
+    """Its bytes; None if only the file has them."""
+
+    @classmethod
+    def of(cls, data: bytes) -> "Media":
+        """Return bytes as media; their type is read from their beginning.
+
+        Raises:
+            UsageError: The format is not supported.
+        """
+        from trioeval.providers.media import read_media
+
+        return read_media(data)
+
+    def __repr__(self) -> str:
+        return f"<Media {self.mime_type} {self.size} bytes {self.sha256[:12]}>"
+
+    @property
+    def kind(self) -> str:
+        """`image`, `audio` or `video`."""
+        return self.mime_type.partition("/")[0]
+
+    @property
+    def file(self) -> str:
+        """The name of its file: the digest, and the ending of its type."""
+        from trioeval.providers.media import TYPES
+
+        return f"{self.sha256}.{TYPES[self.mime_type]}"
+
+    @property
+    def uri(self) -> str:
+        """The text that stands for it in outputs: `trioeval://media/<file>`."""
+        return MEDIA_SCHEME + self.file
+
+    def read(self) -> bytes:
+        """Return its bytes. Blocks shortly.
+
+        Raises:
+            OSError: Its file cannot be read.
+            ValueError: Its file is not the one that was stored, or it has none.
+        """
+        import hashlib
+
+        data, path = self.data, self.path  # in this order: storing sets the path first
+        if data is not None:
+            return data
+        if path is None:
+            raise ValueError(f"the bytes of {self.uri} are not available")
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise ValueError(f"{path} is not the file that was stored")
+        return data
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data, without its bytes."""
+        return {
+            "kind": self.kind,
+            "mimeType": self.mime_type,
+            "bytes": self.size,
+            "sha256": self.sha256,
+            "file": self.file,
+            "uri": self.uri,
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -135,8 +224,10 @@ class Reply:
     """Natural logarithms of the probabilities of the reply's tokens; None if not requested."""
     first_token: float | None = None
     """Seconds from the request to the first token; None if not measured (`metrics: ttft`)."""
+    media: tuple[Media, ...] = ()
+    """Its images, audio and video; the output contains the URI of each, or its text or transcript."""
     raw: Any = attrs.field(default=None, repr=False)
-    """The parsed body, if there is one."""
+    """The parsed body, if there is one; media in it are their URIs."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """`http` (status, headers without credentials), `id`, `model`."""
 

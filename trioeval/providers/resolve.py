@@ -207,19 +207,20 @@ FORMS = (
 """The forms of ids, for the reference page; services are those of `SERVICES`."""
 
 
-_IMAGES = frozenset({"image", "video"})
+_MEDIA = frozenset({"image", "speech", "tts", "video"})
 _OPENAI = frozenset(
     {
-        *_IMAGES,
+        *_MEDIA,
         *("agents", "assistant", "chatkit", "codex", "codex-app-server", "codex-desktop"),
-        *("codex-sdk", "completion", "realtime", "speech", "transcription", "tts"),
+        *("codex-sdk", "completion", "realtime", "transcription"),
     }
 )
 _CLAUDE = frozenset({"claude-agent-sdk", "claude-code", "completion"})
-_GEMINI = frozenset({*_IMAGES, "live"})
+_GEMINI = frozenset({"live", "video"})
 
 KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys((*SERVICES, ANY_SERVICE), _OPENAI),
+    "openai": _OPENAI - _MEDIA,
     "anthropic": _CLAUDE,
     "azure": _OPENAI | {"foundry-agent", "moderation"},
     "bedrock": frozenset(
@@ -279,8 +280,8 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
     r"""Return the problem of an id from another tool whose kind of provider does not exist here.
 
     Example:
-        >>> str(not_supported("openai", "tts:tts-1")).partition("\n")[0]
-        '.id: "openai:tts" is not supported'
+        >>> str(not_supported("azure", "tts:tts-1")).partition("\n")[0]
+        '.id: "azure:tts" is not supported'
         >>> not_supported("openai", "gpt-4.1") is None
         True
     """
@@ -298,7 +299,8 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
         prefix, plain, rest = f"{prefix}:{service}", service, behind
     kind = rest.partition(":")[0]
     model = _MODELS_NOT_SUPPORTED.get(plain)
-    if kind in KINDS_NOT_SUPPORTED.get(plain, frozenset()):
+    refused = KINDS_NOT_SUPPORTED.get(plain, frozenset())
+    if kind in refused or (prefix != plain and kind in _MEDIA):
         named = kind
     elif model is not None and model.search(rest):
         named = rest

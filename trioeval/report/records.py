@@ -443,8 +443,8 @@ def _strip_answers(found: dict[str, Any], record: RowRecord) -> None:
         found["error"] = outcome  # which is the reason of the verdict
 
 
-_PARTS = frozenset({"raw", "text", "toolCalls", "reasoning", "refusal"})
-"""The members of a response, besides the output, that have a model's words."""
+_PARTS = frozenset({"media", "raw", "text", "toolCalls", "reasoning", "refusal"})
+"""The members of a response, besides the output, that have a model's words or media."""
 
 
 def _strip_output(found: dict[str, Any]) -> None:

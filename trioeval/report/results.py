@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -37,6 +38,8 @@ class RunInfo:
     """The name of the database file of the run, without its suffix."""
     suite: str | None = None
     """The path of its suite; None if it did not come from a file."""
+    media: Path | None = None
+    """The folder of the media of the run; None if they are not available."""
 
     def row_json(self, record: RowRecord) -> Mapping[str, Any]:
         """Return a row as documents have it, without the parts that must not be shown."""

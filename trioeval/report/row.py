@@ -159,7 +159,8 @@ _NO_PARTS: Mapping[str, Any] = {}
 
 def _parts_json(reply: Reply) -> Mapping[str, Any]:
     """Return the parts of a reply that its output may lack, or mixes with others."""
-    if not (reply.tool_calls or reply.reasoning or reply.log_probs or reply.refusal):
+    has_parts = reply.tool_calls or reply.reasoning or reply.log_probs or reply.refusal
+    if not (has_parts or reply.media):
         return _NO_PARTS
     found = {
         "text": reply.own_text if reply.tool_calls or reply.reasoning else None,
@@ -167,6 +168,7 @@ def _parts_json(reply: Reply) -> Mapping[str, Any]:
         "reasoning": reply.reasoning,
         "refusal": reply.refusal,
         "logProbs": reply.log_probs,
+        "media": [one.to_json() for one in reply.media] or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -33,6 +33,7 @@ from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, PreparedTask, Row, RowsNotRun, Status
 from trioeval.session.collector import Collector
 from trioeval.session.progress import RunStateSource, rows_of_lanes
+from trioeval.store.database import media_folder
 from trioeval.store.run import StoredRun
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.store import Store
@@ -468,6 +469,7 @@ class Run:
             duration_ms=0.0,
             database="results" if self._database is None else self._database.stem,
             suite=self._start.suite,
+            media=media_folder(self._store.path),
         )
 
 

@@ -52,6 +52,16 @@ class DatabaseKind:
     """Functions of one argument that migrations call, by name."""
 
 
+def media_folder(database: Path) -> Path:
+    """Return the folder for the media of a database: `results-media` for `results.db`.
+
+    Example:
+        >>> media_folder(Path("/runs/results.db")).name
+        'results-media'
+    """
+    return database.with_name(f"{database.stem}-media")
+
+
 class BusyError(StoreError):
     """Another program keeps the database locked."""
 

@@ -30,7 +30,7 @@ from trioeval.store.records import (
 )
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
 from trioeval.store.run_list import RunReader, key_range, open_connection
-from trioeval.store.runs import delete_run, read_activity, read_part_totals
+from trioeval.store.runs import delete_run, read_activity, read_part_totals, remove_media
 from trioeval.store.schema import INDEX_BITS, RUNS
 
 if TYPE_CHECKING:
@@ -311,6 +311,7 @@ class StoreReader(RunReader):
                         end(run, left)
                     connection.execute("BEGIN IMMEDIATE")
                     delete_run(connection, run.number)
+                    remove_media(connection, self.path)
                     connection.execute("COMMIT")
                     deleted.append(run)
                 finally:

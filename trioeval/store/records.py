@@ -191,6 +191,8 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
             facts["tool_calls"] = calls
         else:
             left_out["tool_calls"] = fault
+    if reply.media:
+        facts["media"] = [one.to_json() for one in reply.media]
     rest = {
         **{name: getattr(reply, name) for name in _SIMPLE},
         "text": reply.own_text,
@@ -220,6 +222,10 @@ def read_reply(data: Any) -> Reply:
         facts = {name: value for name, value in data.items() if name != LEFT_OUT}
         if "tool_calls" in facts:
             facts["tool_calls"] = tuple(ToolCall(**call) for call in facts["tool_calls"])
+        if "media" in facts:
+            from trioeval.providers.media import from_json
+
+            facts["media"] = tuple(map(from_json, facts["media"]))
         if "usage" in facts:
             facts["usage"] = Usage(**facts["usage"])
         if "guardrails" in facts:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from trioeval.report.stored import EndState, RunStart
 from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
-from trioeval.store.database import RunLock
+from trioeval.store.database import RunLock, media_folder
 from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
@@ -303,6 +304,11 @@ class StoredRun(RunJournal):
         """Record a row whose record exists already, from any source."""
         self._writer.put(RowWrite(self._place, task, index, record))
 
+    @property
+    def media_folder(self) -> Path:
+        """The folder of the media of the database."""
+        return media_folder(self._writer.path)
+
     async def durable(self, row: Row | None = None, /, *, urgent: bool = True) -> None:
         """Return when writes are durable, or have failed. A checkpoint only if it has to wait.
 
@@ -334,7 +340,12 @@ class StoredRun(RunJournal):
             if found is None:
                 return None
             text, latency_ms, cached = found
-            return RecordedReply(read_reply(json.loads(text)), latency_ms, cached)
+            reply = read_reply(json.loads(text))
+            if reply.media:
+                from trioeval.providers.media import locate
+
+                locate(reply.media, self.media_folder)
+            return RecordedReply(reply, latency_ms, cached)
         except (ValueError, sqlite3.Error) as error:
             if not self._has_warned:
                 self._has_warned = True

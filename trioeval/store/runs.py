@@ -4,11 +4,13 @@ import enum
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trioeval.report.formats.json import compact
 from trioeval.report.phrases import shortened
 from trioeval.report.stored import EndState, RunStart
+from trioeval.store.database import media_folder
 from trioeval.store.records import plain, read_record, read_text, stored_json, stored_record
 from trioeval.store.run_list import has_table, key_range, part_numbers, totals
 from trioeval.store.schema import INDEX_BITS
@@ -186,8 +188,24 @@ def delete_run(connection: sqlite3.Connection, number: int) -> None:
     for part in part_numbers(connection, number):
         _delete_part(connection, part)
     forget_run(connection, number)
-    for table in ("event", "activity", "run"):
+    for table in ("event", "activity", "media", "run"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608
+
+
+def remove_media(connection: sqlite3.Connection, path: Path) -> int:
+    """Remove the files of media that no run names; return their number. In a transaction.
+
+    Args:
+        connection: The database.
+        path: Its file.
+    """
+    from trioeval.store.media import remove_unnamed
+
+    folder = media_folder(path)
+    if not folder.is_dir():
+        return 0
+    named = {file for (file,) in connection.execute("SELECT DISTINCT file FROM media")}
+    return remove_unnamed(folder, named)
 
 
 def _delete_part(connection: sqlite3.Connection, part: int) -> None:

@@ -375,6 +375,17 @@ _TOTALS: Sequence[str] = (
     "CREATE INDEX result_failed ON result (key) WHERE status NOT IN ('pass', 'not_graded')",
 )
 
+_MEDIA: Sequence[str] = (
+    # The files of media that a run names, in the folder beside the database.
+    """
+    CREATE TABLE IF NOT EXISTS media (
+        run INTEGER NOT NULL,
+        file TEXT NOT NULL,
+        PRIMARY KEY (run, file)
+    ) WITHOUT ROWID
+    """,
+)
+
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
     DATASET_TABLES,
@@ -384,6 +395,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     (*_NOT_GRADED, *_TOTALS),
     _SHORT_RECORDS,
     _NO_REPEATS,
+    _MEDIA,
 )
 """Statements that lead from each version of the tables to the next."""
 

@@ -16,6 +16,7 @@ from trioeval.report.stored import DatasetFacts, StoredRunFacts
 from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.totals import ColumnTotals, Totals
 from trioeval.run import Status
+from trioeval.store.database import media_folder
 from trioeval.store.not_run_rows import NotRunRows
 from trioeval.store.reader import StoreReader
 
@@ -51,6 +52,7 @@ def results_of(
         activity=reader.activity(facts),
         database=reader.path.stem,
         suite=facts.suite,
+        media=media_folder(reader.path),
     )
     datasets = {dataset.task: dataset for dataset in datasets_of(reader, facts)}
     return [

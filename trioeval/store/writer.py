@@ -26,7 +26,8 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
-from trioeval.store.database import BusyError, store_error
+from trioeval.providers.base import Media
+from trioeval.store.database import BusyError, media_folder, store_error
 from trioeval.store.schema import RUNS
 from trioeval.store.writes import PendingWrite, RunPlace, StepWrite, write_batch
 
@@ -229,6 +230,9 @@ class Writer:
                 self._commit(works)
             except sqlite3.Error as error:
                 self._fail(store_error(self.path, RUNS, error))
+            except OSError as error:
+                fault = f"a file of media cannot be written: {error}"
+                self._fail(StoreError(f"{self.path}: {fault}"))
         if self.error is not None:
             for work in works:
                 work.lose()
@@ -237,6 +241,9 @@ class Writer:
         connection = self._connection
         self._begin()
         try:
+            for work in works:
+                if work.media:
+                    _save(work.media, self.path)
             write_batch(connection, works)
             connection.execute("COMMIT")
         except Exception:
@@ -304,6 +311,12 @@ class Writer:
         self._is_awaited = False
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+def _save(media: Sequence[Media], path: Path) -> None:
+    from trioeval.store.media import save  # most runs have none
+
+    save(media, media_folder(path))
 
 
 @attrs.define(eq=False, repr=False, slots=False)

@@ -20,6 +20,7 @@ from trioeval.evaluation.journal import CallRecord
 from trioeval.evaluation.status import Status
 from trioeval.grading.algebra import components
 from trioeval.providers import Reply
+from trioeval.providers.base import Media
 from trioeval.providers.secrets import hide, hide_in, spellings
 from trioeval.report.formats.json import compact, read_compact
 from trioeval.report.phrases import IN_FULL, SHORT, Phrases, in_full, shortened
@@ -237,6 +238,11 @@ class PendingWrite:
     def lose(self) -> None:
         """Keep what is needed of it, as it will not be written. Called after `make`."""
 
+    @property
+    def media(self) -> Sequence[Media]:
+        """The media whose files must exist before it is written."""
+        return ()
+
 
 @attrs.define(eq=False, repr=False, kw_only=True)
 class RunPlace:
@@ -306,6 +312,12 @@ class RowWrite(PendingWrite):
         if self._short:
             self.place.unsaved[self.task, self.index] = in_full(self._short)
 
+    @property
+    def media(self) -> Sequence[Media]:
+        """The media of its reply."""
+        reply = self.what.reply if isinstance(self.what, Row) else None
+        return () if reply is None else reply.media
+
     def lines(self) -> tuple[Line, Line, Iterator[Line]]:
         """Return its line in the table of results, that of its record, and those of its scores."""
         key = self.place.key(self.task, self.index)
@@ -369,6 +381,13 @@ class LineWrite(PendingWrite, Generic[T]):
         """Prepare what needs no database."""
         self._made = self.columns(self.place, self.what)
         return sum([len(value) for value in self._made or () if isinstance(value, _TEXTS)])
+
+    @property
+    def media(self) -> Sequence[Media]:
+        """The media of the reply to a call."""
+        what = self.what
+        reply = what.answer if isinstance(what, CallRecord) else None
+        return reply.media if isinstance(reply, Reply) else ()
 
     @property
     def line(self) -> Line | None:
@@ -458,6 +477,9 @@ def write_batch(connection: sqlite3.Connection, works: Iterable[PendingWrite]) -
         lines.clear()
 
     for work in works:
+        if work.media and isinstance(work, RowWrite | LineWrite):
+            named = [(work.place.number, one.file) for one in work.media]
+            connection.executemany("INSERT OR IGNORE INTO media (run, file) VALUES (?, ?)", named)
         match work:
             case RowWrite():
                 rows.append(work)

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trioeval.errors import NotLiveError, StoreError
+from trioeval.providers.media import type_of_file
 from trioeval.report.head import Head
 from trioeval.report.records import RowRecord
 from trioeval.report.stored import StoredRunFacts
@@ -317,6 +318,7 @@ class LiveView:
                 Route("/row/{position:int}/{index:int}/{run:path}", self.row, methods=get),
                 Route("/events/{run:path}", self.events, methods=get),
                 Route("/steer/{run:path}", self.steer, methods=["POST"]),
+                Route("/media/{file}", self.media, methods=get),
                 Route("/static/{name}", self.assets.answer, methods=get),
             ],
             exception_handlers={HTTPException: self._refuse, StoreError: self._error_page},
@@ -397,6 +399,18 @@ class LiveView:
             }
 
         return self._page(request, "row", **await self.store.read(look), **_named(request))
+
+    async def media(self, request: Request) -> Response:
+        """Return a file of media. Its name and its type come from our own table, and it is no document."""
+        file = request.path_params["file"]
+        found = await self.store.media(file)
+        if found is None:
+            raise HTTPException(404, "file not found")
+        headers = {
+            "cache-control": "private, max-age=31536000, immutable",
+            "content-disposition": f'inline; filename="{file}"',
+        }
+        return Response(found, media_type=type_of_file(file), headers=headers)
 
     async def events(self, request: Request) -> Any:  # noqa: ASYNC124 - or it gets a thread
         """Send the events of a run."""

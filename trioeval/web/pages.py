@@ -14,7 +14,9 @@ import trio
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from trioeval.providers.media import is_file_name
 from trioeval.report.counts import money
+from trioeval.store.database import media_folder
 from trioeval.store.reader import StoreReader, read_store
 from trioeval.text_safety import escape_control_characters, inert_lines
 
@@ -95,6 +97,9 @@ def age_text(utc: str, now: datetime) -> str:
 
 T = TypeVar("T")
 
+LARGEST_FILE = 256 * 2**20
+"""Bytes of a file of media that is served."""
+
 
 @attrs.frozen
 class StoreReading:
@@ -126,6 +131,26 @@ class StoreReading:
 
         threads = self._long_ones if takes_long else self._threads
         return await trio.to_thread.run_sync(work, limiter=threads, abandon_on_cancel=True)
+
+    async def media(self, file: str) -> bytes | None:
+        """Return a file of media; None if there is none of this name. A checkpoint.
+
+        Args:
+            file: The name, from anywhere.
+        """
+
+        def work() -> bytes | None:
+            path = media_folder(self.path) / file
+            try:
+                size = path.stat().st_size
+                return path.read_bytes() if size <= LARGEST_FILE and path.is_file() else None
+            except OSError:
+                return None
+
+        if not is_file_name(file):
+            await trio.lowlevel.checkpoint()
+            return None
+        return await trio.to_thread.run_sync(work, limiter=self._threads, abandon_on_cancel=True)
 
 
 _FOLDER = Path(__file__).parent / "templates"

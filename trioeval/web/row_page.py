@@ -6,7 +6,9 @@ from typing import Any
 import attrs
 
 from trioeval.grading import output_text
+from trioeval.providers.base import Media
 from trioeval.report.formats.json import indented
+from trioeval.report.media import media_of
 from trioeval.report.records import EMPTY_REPLY, RowRecord, agent_lines
 from trioeval.report.stored import StoredCall
 from trioeval.run import Status
@@ -24,6 +26,7 @@ class Section:
     table: Sequence[Sequence[str]] = ()
     """Lines; the first one has the headings."""
     folded: bool = False
+    media: Sequence[Media] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +73,8 @@ def sections_of(record: RowRecord, calls: Sequence[StoredCall]) -> Iterator[Sect
         facts = ", ".join(record.reply_facts)
         output = EMPTY_REPLY if record.output == "" else record.output
         yield from _text(f"Reply ({facts})" if facts else "Reply", output)
+        if media := media_of(record):
+            yield Section(title="Media", media=media)
         yield from _text("Tool calls", record.tool_calls)
         yield from _text("Reasoning", record.response.get("reasoning"), folded=True)
         yield from _text("Reply before transforms", record.response.get("raw"), folded=True)

@@ -24,7 +24,7 @@ from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.progress.progress import RunProgress
 from trioeval.cli.progress.run import RunViews
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished, spent_line
-from trioeval.cli.run.results import show_results, write_documents
+from trioeval.cli.run.results import keep_media, show_results, write_documents
 from trioeval.cli.run.start import Continuation, begin
 from trioeval.cli.run.storage import RunStorage, open_storage
 from trioeval.cli.settings import first
@@ -171,11 +171,13 @@ class Execution:
                 seconds = trio.current_time() - started_at
                 with trio.move_on_after(_SAFE_WITHIN, shield=True):
                     await self._store_all(run, collector, seconds)
-                info = attrs.evolve(self._info(seconds), activity=run.activities())
+                info = attrs.evolve(self._info(seconds, run), activity=run.activities())
                 unwritten: list[TrioevalError] = [
                     *collector.close(),
                     *write_documents(collector.outputs, collector.results(info)),
                 ]
+                if self.storage.database is None:
+                    unwritten += keep_media(info.media, collector.outputs)
                 for error in unwritten:
                     say(error)
             left_out = sum(one.unlisted for one in collector.results(info))
@@ -406,7 +408,7 @@ class Execution:
             self.start,
             run,
             self.flags.output.output,
-            self._info(0),
+            self._info(0, run),
             cell=self.flags.output.table_cell_max_length or _CELL,
             tests=_TABLE_TESTS if self.flags.output.table else 0,
         )
@@ -418,7 +420,7 @@ class Execution:
         found: Mapping[str, Any] = hide_in(activity.json(trio.current_time()), keys)
         return found
 
-    def _info(self, seconds: float) -> RunInfo:
+    def _info(self, seconds: float, run: StoredRun) -> RunInfo:
         return RunInfo(
             utc_exported=utc(datetime.now(UTC)),
             duration_ms=(self.continued.duration_ms if self.continued else 0.0) + seconds * 1000,
@@ -427,6 +429,7 @@ class Execution:
             omit_zero_counters=self.flags.output.omit_zero_counters,
             database="results" if self.storage.database is None else self.storage.database.stem,
             suite=self.start.suite,
+            media=run.media_folder,
         )
 
     def _end(self, run: StoredRun, collector: Collector, seconds: float, *, unwritten: bool) -> int:

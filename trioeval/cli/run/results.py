@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -55,6 +56,27 @@ def write_documents(outputs: Sequence[Path], results: Sequence[Results]) -> Sequ
             fault = f"{type(error).__name__}: {error}; this is a bug in trioeval"
             errors.append(OutputError(f"{path}: cannot be written: {fault}"))
     return errors
+
+
+def keep_media(folder: Path | None, outputs: Sequence[Path]) -> Sequence[OutputError]:
+    """Copy the media of a run that is not stored to a folder beside its first result file.
+
+    Args:
+        folder: Their folder, which is removed with the run.
+        outputs: The result files; without any, nothing refers to the media.
+
+    Returns:
+        The errors.
+    """
+    if folder is None or not outputs or not folder.is_dir():
+        return ()
+    target = outputs[0].with_name(f"{outputs[0].name.partition('.')[0]}-media")
+    try:
+        shutil.copytree(folder, target, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        return (OutputError(f"{target}: the media of the run cannot be written: {error}"),)
+    say(f"-o {outputs[0]}: its media are in {escape_control_characters(target.name, _FILE_NAME)}")
+    return ()
 
 
 # The results on the terminal: the first rows, failures, totals of each task, and usage.

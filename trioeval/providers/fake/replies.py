@@ -12,6 +12,7 @@ import attrs
 from trioeval.errors import ProviderErrorKind
 from trioeval.providers.base import ToolCall
 from trioeval.providers.fake.limits import ExceededLimit, Headers, Limits, retry_headers
+from trioeval.providers.fake.pictures import images_json
 from trioeval.providers.fake.settings import (
     EchoReplies,
     FakeSettings,
@@ -115,6 +116,7 @@ class FakeStatistics:
 
 
 CHARACTERS_PER_TOKEN = 4
+MOST_IMAGES = 10
 
 
 @attrs.frozen
@@ -130,6 +132,8 @@ class ChatRequest:
     """True if the reply is requested as a stream."""
     with_usage: bool = False
     """True if the stream must end with the usage."""
+    images: int = 0
+    """Number of images that are requested instead of a completion."""
 
 
 @attrs.frozen(kw_only=True)
@@ -179,6 +183,22 @@ def read_chat_request(body: bytes) -> ChatRequest | str:
         streams=bool(data.get("stream")),
         with_usage=isinstance(options, dict) and bool(options.get("include_usage")),
     )
+
+
+def read_image_request(body: bytes) -> ChatRequest | str:
+    """Return the request of the images API in a body, or the fault of the body."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return "the body is not JSON"
+    match data:
+        case {"model": str(model), "prompt": str(prompt)} if model:
+            count = data.get("n", 1)
+        case _:
+            return "the body must be an object with model and prompt, which are texts"
+    if type(count) is not int or not 1 <= count <= MOST_IMAGES:
+        return f"n must be a whole number from 1 to {MOST_IMAGES}"
+    return ChatRequest(model, prompt, count_tokens(prompt), images=count)
 
 
 def count_tokens(text: str) -> int:
@@ -483,10 +503,10 @@ class FakeModel:
             ConfiguredReplies(self.settings.replies),
         )
 
-    def begin(self, now: float, body: bytes) -> FakeReply:
-        """Decide on a request that has arrived with this body."""
+    def begin(self, now: float, body: bytes, *, wants_images: bool = False) -> FakeReply:
+        """Decide on a request that has arrived with this body, for the images API or for completions."""
         self.statistics.arrive(now)
-        ask = read_chat_request(body)
+        ask = read_image_request(body) if wants_images else read_chat_request(body)
         if isinstance(ask, str):
             return FakeReply(status=400, body=error_body(ask, "invalid_request_error"))
         answer = self._refuse(now, ask) or self._answer(now, ask)
@@ -543,7 +563,9 @@ class FakeModel:
         content, latency = planned.content, planned.latency
         events: tuple[bytes, ...] = ()
         number = self.statistics.requests
-        if isinstance(content, Completion) and ask.streams:
+        if isinstance(content, Completion) and ask.images:
+            content = to_json(images_json(content.text, ask.images, _usage(content), now=now))
+        elif isinstance(content, Completion) and ask.streams:
             events = completion_events(ask, content, number=number, now=now)
             content = b""
         elif isinstance(content, Completion):

@@ -74,9 +74,12 @@ CHUNK_BYTES = 64 * 1024
 LINGER = 1.0
 """Maximum seconds for a client to finish sending unread data, so that it receives the reply."""
 
+IMAGES = "/v1/images/generations"
+
 METHOD_BY_PATH = {
     "/v1/chat/completions": "POST",
     "/chat/completions": "POST",
+    IMAGES: "POST",
     "/reset": "POST",
     "/stats": "GET",
     "/health": "GET",
@@ -101,8 +104,8 @@ async def serve_fake(
 ) -> None:
     """Serve a fake provider until cancelled.
 
-    It answers `POST /v1/chat/completions` (also without `/v1`), `GET /stats`, `GET /health` and
-    `POST /reset`.
+    It answers `POST /v1/chat/completions` (also without `/v1`), `POST /v1/images/generations`,
+    `GET /stats`, `GET /health` and `POST /reset`.
 
     Args:
         settings: Its configuration.
@@ -192,12 +195,12 @@ class _FakeConnection:
         elif path == "/health":
             await self._reply(200, b'{"status":"ok"}')
         else:
-            return await self._complete(body)
+            return await self._complete(body, wants_images=path == IMAGES)
         return True
 
-    async def _complete(self, body: bytes) -> bool:
+    async def _complete(self, body: bytes, *, wants_images: bool) -> bool:
         arrived_at = trio.current_time()
-        answer = self._model.begin(arrived_at, body)
+        answer = self._model.begin(arrived_at, body, wants_images=wants_images)
         ending: Ending = "abandoned"
         replied_at: float | None = None
 

@@ -27,7 +27,7 @@ from trioeval.errors import (
     leaves,
 )
 from trioeval.kernel import LaneSpec
-from trioeval.providers.base import Provider, Reply, Request, ToolCall
+from trioeval.providers.base import Media, Provider, Reply, Request, ToolCall
 from trioeval.providers.config import (
     Key,
     ProviderResources,
@@ -274,6 +274,7 @@ def _is_sound(reply: Reply) -> bool:
         or type(reply.reasoning) not in _TEXTS
         or type(reply.refusal) not in _TEXTS
         or reply.tool_calls
+        or reply.media
         or reply.log_probs is not None
         or not (cost is None or (type(cost) is float and 0 <= cost < math.inf))
         or type(usage) is not Usage
@@ -309,6 +310,11 @@ def _faults_in(reply: Reply) -> dict[str, str]:
     for call in calls:
         if not isinstance(call, ToolCall):
             faults["tool_calls"] = f"with a tool call of {_type_text(call)}; it must be a ToolCall"
+    media: Iterable[object] = reply.media
+    for one in media:
+        if not isinstance(one, Media) or one.data is None:
+            right = "it must be a Media of read_media"
+            faults["media"] = f"with media of {_type_text(one)}; {right}"
     return faults
 
 

@@ -18,6 +18,7 @@ from trioeval.providers.local.recordings import (
     RecordedError,
     Recording,
 )
+from trioeval.providers.media import data_uri
 from trioeval.usage import Usage
 
 # Conversion of a call to a line of a recording; values that JSON would change are marked as left out.
@@ -183,6 +184,7 @@ def _of_reply(reply: Any) -> dict[str, Any]:
         "refusal": reply.refusal,
         "guardrails": attrs.asdict(rails) if isinstance(rails, Guardrails) else rails,
         "log_probs": reply.log_probs,
+        "media": tuple(map(data_uri, reply.media)) or None,
     }
 
 

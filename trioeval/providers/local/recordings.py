@@ -29,6 +29,7 @@ from trioeval.providers.config import (
     nearest,
     show,
 )
+from trioeval.providers.media import decode_media
 from trioeval.usage import Usage
 
 
@@ -90,6 +91,8 @@ class Recording:
     guardrails: Guardrails | None = None
     """The results of the service's filters; None without any."""
     log_probs: tuple[float, ...] | None = None
+    media: tuple[str, ...] | None = None
+    """Images, audio and video of the reply as `data:` URIs; None without any."""
     line: int | None = attrs.field(default=None, eq=False)
     """Line number in its file, from 1; None if it is not from a file."""
 
@@ -103,6 +106,7 @@ class Recording:
             (self.output, self.model, self.finish_reason, self.log_probs),
             (self.text, self.reasoning, calls),
             (self.refusal,),
+            (self.media,),
             (None if self.guardrails is None else self.guardrails.reason,),
         )
 
@@ -137,6 +141,7 @@ class Recording:
             refusal=self.refusal,
             guardrails=self.guardrails,
             log_probs=self.log_probs,
+            media=tuple(map(decode_media, self.media or ())),
             first_token=None if self.first_token_ms is None else self.first_token_ms / 1000,
             metadata={} if self.model is None else {"model": self.model},
         )
@@ -236,8 +241,7 @@ def _read_line(line: bytes, number: int) -> Recording | list[str]:
         given["tool_calls"] = tuple(ToolCall(**call) for call in given["tool_calls"])
     if "guardrails" in given:
         given["guardrails"] = Guardrails(**given["guardrails"])
-    if "log_probs" in given:
-        given["log_probs"] = tuple(given["log_probs"])
+    given |= {name: tuple(given[name]) for name in ("log_probs", "media") if name in given}
     return Recording(**given, line=number)
 
 
@@ -301,6 +305,15 @@ def _is_log_probs(value: Any) -> bool:
     )
 
 
+def _is_media(value: Any) -> bool:
+    try:
+        return isinstance(value, list | tuple) and all(
+            isinstance(one, str) and one.startswith("data:") and decode_media(one) for one in value
+        )
+    except ValueError:
+        return False
+
+
 def _is_guardrails(value: Any) -> bool:
     names = {field.name for field in attrs.fields(Guardrails)}
     return (
@@ -362,6 +375,7 @@ CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         _is_guardrails,
     ),
     "log_probs": ("a list of numbers", _is_log_probs),
+    "media": ("a list of data: URIs of images, audio or video", _is_media),
 }
 """The requirement on the value of each field."""
 

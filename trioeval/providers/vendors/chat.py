@@ -160,7 +160,8 @@ def read_message(
     calls = message.get("tool_calls") or message.get("function_call")
     output: Any = calls
     if not calls:
-        content = content or text(message, "audio", "transcript") or ""
+        spoken = text(message, "audio", "transcript") or text(message, "audio", "data")
+        content = content or spoken or ""
         output = _shown(content, thinking if show_thinking else None, as_json=as_json)
     elif content:
         hidden = () if show_thinking else REASONING

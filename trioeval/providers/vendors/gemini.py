@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Guardrails, Reply, ToolCall
+from trioeval.providers.base import MEDIA_SCHEME, Guardrails, Media, Reply, ToolCall
 from trioeval.providers.config import (
     EntryContext,
     Key,
@@ -36,6 +36,14 @@ from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.vendors import gemini_request as gemini_body
+from trioeval.providers.vendors.gemini_media import (
+    INLINE,
+    ImagenAdapter,
+    image_cost,
+    makes_images,
+    media_uri,
+    take_parts,
+)
 from trioeval.providers.vendors.gemini_request import read_contents
 from trioeval.usage import Usage
 
@@ -91,9 +99,11 @@ def read_candidate(candidate: Mapping[str, Any], *, as_json: bool, show_thinking
     reason = text(candidate, "finishReason")
     parts = objects(candidate, "content", "parts")
     calls = tuple(_calls(parts))
+    output = _output(parts, as_json, show_thinking)
+    is_media = isinstance(output, str) and output.startswith(MEDIA_SCHEME)
     answer = Reply(
-        output=_output(parts, as_json, show_thinking),
-        text=_texts(part for part in parts if not part.get("thought")),
+        output=output,
+        text=output if is_media else _texts(part for part in parts if not part.get("thought")),
         tool_calls=calls,
         reasoning=_texts(part for part in parts if part.get("thought")) or None,
     )
@@ -131,9 +141,13 @@ def read_usage(data: Any) -> Usage:
 
 
 def _output(parts: Sequence[Mapping[str, Any]], as_json: bool, show_thinking: bool) -> Any:  # noqa: FBT001
-    shown = [part for part in parts if show_thinking or not part.get("thought")]
+    every = [part for part in parts if show_thinking or not part.get("thought")]
+    uris = [uri for part in every if (uri := media_uri(part)) is not None]
+    shown = [part for part in every if media_uri(part) is None]
+    if uris and not shown:
+        return "\n".join(uris)
     if not all(isinstance(part.get("text"), str) for part in shown):
-        return shown
+        return every
     thoughts = _texts(part for part in shown if part.get("thought"))
     answer = _texts(part for part in shown if not part.get("thought"))
     if as_json and (data := read_json(answer)) is not NOT_JSON:
@@ -311,7 +325,18 @@ class GenerateAdapter(GoogleAdapter):
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the body without contents and instruction."""
-        return gemini_body.fixed_body(gemini_body.merge(self.layers))
+        body = gemini_body.fixed_body(gemini_body.merge(self.layers))
+        if not makes_images(self.endpoint.model):
+            return body
+        given = {
+            "aspectRatio": self.given.get("image_aspect_ratio"),
+            "imageSize": self.given.get("image_size"),
+        }
+        images = {name: value for name, value in given.items() if value is not None}
+        generation = {"responseModalities": ["TEXT", "IMAGE"], **body.get("generationConfig", {})}
+        if images:
+            generation["imageConfig"] = {**generation.get("imageConfig", {}), **images}
+        return {**body, "generationConfig": generation}
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
         """Return the contents, and the instruction if there is one."""
@@ -328,12 +353,13 @@ class GenerateAdapter(GoogleAdapter):
         usage = read_usage(data)
         candidates = objects(data, "candidates")
         if candidates:
+            media = self._media(candidates[0], reply)
             answer = read_candidate(
                 candidates[0],
                 as_json=gemini_body.wants_json(self.body),
                 show_thinking=self.show_thinking,
             )
-            return attrs.evolve(answer, usage=usage)
+            return attrs.evolve(answer, usage=usage, media=media)
         blocked = read_blocked(data)
         if blocked is not None:
             return attrs.evolve(blocked, usage=usage)
@@ -341,6 +367,25 @@ class GenerateAdapter(GoogleAdapter):
             message = "the reply is not a generateContent reply"
             raise self.failure("malformed_reply", message, reply)
         raise self.failure("empty_reply", "the reply has no candidate", reply)
+
+    def _media(self, candidate: Mapping[str, Any], reply: HttpReply) -> tuple[Media, ...]:
+        try:
+            return take_parts(objects(candidate, "content", "parts"))
+        except ValueError as error:
+            message = f"the media in the reply cannot be used: {error}"
+            raise self.failure("malformed_reply", message, reply, advice="") from None
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
+        """Return the cost of the tokens, or of the images."""
+        if self.endpoint.price is None and makes_images(self.endpoint.model):
+            parts = [
+                part
+                for one in objects(data, "candidates")
+                for part in objects(one, "content", "parts")
+            ]
+            images = sum(any(name in part for name in INLINE) for part in parts)
+            return image_cost(self.endpoint.model, images, self.body, data)
+        return super().cost(usage, data)
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
         """Return whether the candidate has no part; an empty text is a part."""
@@ -407,8 +452,13 @@ def read(
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     kind, _, model = rest.rpartition(":")
-    if kind not in ("", "embedding", "embeddings") or not _MODEL.fullmatch(model):
-        hint = f"write {prefix}:<model> or {prefix}:embedding:<model>"
+    if kind == "image" and not model.startswith(("imagen-", "gemini-")):
+        model = f"imagen-{model}"  # as in google:image:4.0-generate-001
+    if kind not in ("", "embedding", "embeddings", "image") or not _MODEL.fullmatch(model):
+        forms = (f"{prefix}:<model>", f"{prefix}:embedding:<model>", f"{prefix}:image:<model>")
+        hint = f"write {', '.join(forms[:-1])} or {forms[-1]}"
         return [Problem(".id", f'"{prefix}:{rest}" is not a valid Gemini id', hint)]
-    adapter = EmbedAdapter if kind else GenerateAdapter
+    if kind == "image" and model.startswith("imagen-"):
+        return ImagenAdapter.read_entry(GOOGLE, model, config, context.environ)
+    adapter = GenerateAdapter if kind in ("", "image") else EmbedAdapter
     return adapter.read_entry(GOOGLE, model, config, context.environ)

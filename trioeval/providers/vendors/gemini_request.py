@@ -205,6 +205,7 @@ GENERATION = (
     Key("speechConfig", "an object", is_json_object),
     Key("mediaResolution", "text", is_text),
     Key("thinkingConfig", "an object", is_json_object),
+    Key("imageConfig", "an object", is_json_object),
 )
 """Keys that go into `generationConfig` under their own names."""
 
@@ -222,8 +223,10 @@ CALL_KEYS = (
     Key("cachedContent", "text", is_text),
     Key("passthrough", "an object", is_json_object),
     Key("showThinking", "true or false", is_flag),
+    Key("imageAspectRatio", "text, such as 16:9", is_text),
+    Key("imageSize", "text, such as 2K", is_text),
 )
-"""Keys that may differ from call to call."""
+"""Keys that may differ from call to call. The keys of images are sent to models that make images."""
 
 _SCHEMAS = ("responseSchema", "responseJsonSchema")
 """The schema in two dialects; the service accepts only one of them."""

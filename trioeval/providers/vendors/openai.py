@@ -11,6 +11,7 @@ from trioeval.errors import Problem
 from trioeval.providers.config import EntryContext, ProviderSettings, to_snake
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.vendors.openai_chat import ChatAdapter
+from trioeval.providers.vendors.openai_media import ImageAdapter, read_speech, read_video
 from trioeval.providers.vendors.openai_models import needs_responses
 from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
 from trioeval.providers.vendors.openai_responses import read_responses
@@ -26,6 +27,10 @@ READERS: Mapping[str, KindReader] = {
     "embedding": EmbeddingAdapter.read_entry,
     "embeddings": EmbeddingAdapter.read_entry,
     "moderation": ModerationAdapter.read_entry,
+    "image": ImageAdapter.read_entry,
+    "speech": read_speech,
+    "tts": read_speech,
+    "video": read_video,
 }
 """The function that reads the entries of each kind."""
 

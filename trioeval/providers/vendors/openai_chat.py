@@ -8,13 +8,14 @@ from typing import Any
 import attrs
 
 from trioeval.errors import Problem
-from trioeval.providers.base import Reply
+from trioeval.providers.base import Media, Reply
 from trioeval.providers.config import is_integer
 from trioeval.providers.http.adapter import Adapter
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.http.replies import field, objects, read_number
+from trioeval.providers.http.replies import field, objects, read_number, text
 from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.media import take_media
 from trioeval.providers.messages import to_messages
 from trioeval.providers.vendors.chat import (
     CALL_KEYS,
@@ -189,6 +190,7 @@ class ChatAdapter(Adapter):
         message = field(choice, "message")
         if not isinstance(message, dict):
             raise self.failure("malformed_reply", "the reply is not a chat completion", reply)
+        media = self._audio(message, reply)
         finish_reason = read_finish_reason(choice)
         form = field(self.body, "response_format")
         answer = read_message(
@@ -199,12 +201,25 @@ class ChatAdapter(Adapter):
         )
         return attrs.evolve(
             answer,
+            media=media,
             usage=read_usage(data),
             finish_reason=finish_reason,
             guardrails=read_guardrails(data, choice, finish_reason),
             log_probs=read_log_probs(choice),
             metadata=read_extras(data, message),
         )
+
+    def _audio(self, message: Mapping[str, Any], reply: HttpReply) -> tuple[Media, ...]:
+        """Return the audio of a message; its URI takes the place of its bytes."""
+        audio = message.get("audio")
+        if not isinstance(audio, dict) or not text(audio, "data"):
+            return ()
+        declared = text(audio, "format") or text(self.body, "audio", "format") or ""
+        try:
+            return (take_media(audio, "data", declared),)
+        except ValueError as error:
+            fault = f"the audio in the reply cannot be used: {error}"
+            raise self.failure("malformed_reply", fault, reply, advice="") from None
 
     def usage(self, data: Mapping[str, Any]) -> Usage:
         """Return the token counts."""

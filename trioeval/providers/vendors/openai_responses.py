@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError
-from trioeval.providers.base import Guardrails, Reply
+from trioeval.providers.base import Guardrails, Media, Reply
 from trioeval.providers.config import Key, ProviderResources, is_flag
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
 from trioeval.providers.http.endpoint import Service
@@ -28,11 +28,13 @@ from trioeval.providers.http.replies import (
 )
 from trioeval.providers.http.streams import ServerEvent, load_event
 from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
+from trioeval.providers.media import take_media
 from trioeval.providers.vendors.chat import ENTRY_KEYS
 from trioeval.providers.vendors.chat import PARAMETERS as CHAT_PARAMETERS
 from trioeval.providers.vendors.openai_models import is_reasoning
 from trioeval.providers.vendors.responses_messages import (
     CHAT,
+    IMAGE_CALL,
     PARAMETERS,
     is_empty,
     merge,
@@ -244,6 +246,7 @@ class ResponsesAdapter(Adapter):
         """Return the reply in the items of a finished response."""
         self._check(data, reply)
         items = objects(data, "output")
+        media = self._images(items, reply)
         finish_reason = read_finish_reason(data, items)
         answer = read_parts(items)
         reason = answer.refusal
@@ -262,7 +265,8 @@ class ResponsesAdapter(Adapter):
             output = FILTERED
         return Reply(
             output=output,
-            text=FILTERED if output == FILTERED else answer.text,
+            media=media,
+            text=FILTERED if output == FILTERED else answer.text or _only(media),
             tool_calls=answer.tool_calls,
             reasoning=answer.reasoning,
             refusal=(reason or FILTERED) if is_refusal else None,
@@ -274,6 +278,15 @@ class ResponsesAdapter(Adapter):
             log_probs=read_log_probs(items),
             metadata={k: v for k, v in extras.items() if v},
         )
+
+    def _images(self, items: Sequence[dict[str, Any]], reply: HttpReply) -> tuple[Media, ...]:
+        """Return the images that the service's own tool made; their URIs take the place of their bytes."""
+        made = [one for one in items if one.get("type") == IMAGE_CALL and text(one, "result")]
+        try:
+            return tuple(take_media(one, "result") for one in made)
+        except ValueError as error:
+            fault = f"the image in the reply cannot be used: {error}"
+            raise self.failure("malformed_reply", fault, reply, advice="") from None
 
     def usage(self, data: Mapping[str, Any]) -> Usage:
         """Return the token counts."""
@@ -312,6 +325,11 @@ class ResponsesAdapter(Adapter):
         """Return whether the reply must match a JSON schema; the service repeats the requested format."""
         body = data if isinstance(data.get("text"), dict) else self.body
         return bool(field(body, "text", "format", "type") == "json_schema")
+
+
+def _only(media: Sequence[Media]) -> str:
+    """Return the text of a response that has only media."""
+    return "\n".join(one.uri for one in media)
 
 
 def read_responses(

@@ -140,6 +140,9 @@ Item: TypeAlias = Mapping[str, Any]
 CALLS = frozenset({"function_call", "custom_tool_call"})
 """Items that the caller has to answer."""
 
+IMAGE_CALL = "image_generation_call"
+"""The type of items with an image that the service's own tool made."""
+
 
 def is_empty(items: Sequence[Item]) -> bool:
     """Return whether a response has no content at all; an empty text and an unknown item are content.
@@ -269,6 +272,8 @@ def _lines(item: Item, *, show_thinking: bool) -> Iterator[str]:
             yield f"Thinking: {thoughts}" if thoughts else ""
         case "web_search_call":
             yield _line("Web search", _searched(item.get("action")))
+        case "image_generation_call":
+            yield text(item, "result") or ""
         case "code_interpreter_call":
             yield _line("Code interpreter", text(item, "code"))
         case "mcp_call":

@@ -1,19 +1,21 @@
 """The details of one row, which a page shows when the row is opened.
 
 A row is a few blocks, each with a title and a form that the script of the page can draw:
-`["text", title, text]`, `["pairs", title, [[name, text], …]]` and
+`["text", title, text]`, `["pairs", title, [[name, text], …]]`, `["media", title, [[name, data], …]]` and
 `["checks", title, [[passed, score, name, reason, facts, compared], …]]`. A failed check may have the expected
 value as `compared`: `[whether it is JSON, expected]`; the page shows its differences to the output.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trioeval.grading import output_text
 from trioeval.grading.grade import RENDERED
+from trioeval.providers.base import Media
 from trioeval.report.counts import money
 from trioeval.report.formats.json import indented
 from trioeval.report.html_report.inert_text import plain
+from trioeval.report.media import media_of
 from trioeval.report.records import PartRecord, RowRecord, agent_lines, event_text
 from trioeval.report.row_view import WAITS_FOR
 from trioeval.text import counted, score_text
@@ -29,17 +31,40 @@ _PARTS = 500  # assertions of a row that are shown
 _COMPARED = frozenset({"equals", "similar", "levenshtein", "rouge-n", "bleu", "gleu", "meteor"})
 """Types of assertions whose value is the expected output."""
 
+_MEDIA = 20  # media of a row that are shown
+
 Block = list[Any]
 
 
-def details_json(record: RowRecord, most: int = LONG) -> dict[str, Any]:
-    """Return the details of a row."""
+def not_embedded(_media: Media) -> None:
+    """Return None: a page without the bytes of media shows their names."""
+
+
+def details_json(
+    record: RowRecord, most: int = LONG, embed: Callable[[Media], str | None] = not_embedded
+) -> dict[str, Any]:
+    """Return the details of a row.
+
+    Args:
+        record: The row.
+        most: Characters of a text that are shown.
+        embed: Returns an image as a `data:` URI; None if the page shows only its name.
+    """
     output = record.output
     return {
         "facts": [*_facts(record)],
         "output": None if output is None else plain(_shown(output), most),
-        "blocks": [*_blocks(record, most)],
+        "blocks": [*_media(record, embed), *_blocks(record, most)],
     }
+
+
+def _media(record: RowRecord, embed: Callable[[Media], str | None]) -> Iterator[Block]:
+    if media := media_of(record):
+        shown = [
+            [f"{one.file}: {one.mime_type}, {counted(one.size, 'byte')}", embed(one)]
+            for one in media[:_MEDIA]
+        ]
+        yield ["media", "media", shown]
 
 
 def _facts(record: RowRecord) -> Iterator[str]:

@@ -99,7 +99,7 @@ class PageAssets:
         """The content security policy: only these scripts and styles may run and load."""
         scripts, styles = (" ".join(map(_digest, texts)) for texts in (self.scripts, self.styles))
         return (
-            f"default-src 'none'; script-src {scripts}; style-src {styles}; base-uri 'none'; "
+            f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none'; "
             "form-action 'none'; require-trusted-types-for 'script'; trusted-types default"
         )
 

@@ -81,6 +81,7 @@ function paneView(column, cell, details) {
   if (details.output !== null) pane.append(block("output", textView("output", details.output), true));
   for (const [shape, title, body] of details.blocks) {
     if (shape === "text") pane.append(block(title, textView(title, body), title !== "prompt" || body.length < 500));
+    else if (shape === "media") pane.append(block(title, mediaView(body), true));
     else if (shape === "pairs") pane.append(block(title, pairsView(body), true));
     else pane.append(block(title, checksView(body, details.output), true));
   }
@@ -93,6 +94,15 @@ function block(title, body, open) {
 
 function textView(title, text) {
   return make("pre", { tabindex: "0", role: "group", "aria-label": title }, text);
+}
+
+function mediaView(media) {
+  const list = make("div", { class: "media" });
+  for (const [name, data] of media) {
+    const image = data?.startsWith("data:image/") ? make("img", { src: data, alt: name }) : null;
+    list.append(make("figure", {}, image, make("figcaption", {}, name)));
+  }
+  return list;
 }
 
 function pairsView(pairs) {

@@ -7,7 +7,7 @@ packed data, which its script shows as text only. Without scripts the page still
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from trioeval.columns.result import ColumnProfile, DatasetResult
 from trioeval.grading import output_text
+from trioeval.providers.base import Media
 from trioeval.report.activity import WAIT_WORDS, labels_of, lane_names
 from trioeval.report.columns import dataset_lines, distinct_of, failure_line, trouble, values_of
 from trioeval.report.counts import RowNumbers, money, percent
@@ -34,6 +35,11 @@ from trioeval.text import counted
 
 # The dataset of a page: its result, its columns, and the first dropped rows.
 
+
+LARGEST_IMAGE = 2 * 2**20
+"""Bytes of an image up to which it is in the page."""
+ALL_IMAGES = 24 * 2**20
+"""Bytes of all images in the page."""
 
 _SHOWN = 20  # dropped rows
 _HEADINGS = (
@@ -437,16 +443,46 @@ def _part_json(results: Results) -> dict[str, Any] | None:
 
 
 def _packs(parts: Sequence[Results]) -> Iterator[Markup]:
-    characters = 0
+    characters, images = 0, EmbeddedImages()
     for number, results in enumerate(parts):
         if results.dataset is None:
             index, details = Packs(number, "index"), Packs(number, "details", characters)
-            for element in _rows(results, index, details):
+            images.folder = results.info.media
+            for element in _rows(results, index, details, images.embed):
                 yield Markup(element)  # noqa: S704 - base64
             characters = details.characters
 
 
-def _rows(results: Results, index: Packs, details: Packs) -> Iterator[str]:
+@attrs.define(eq=False)
+class EmbeddedImages:
+    """The images in a page; others are shown by their names, so that a page stays small."""
+
+    folder: Path | None = None
+    """The folder of their files."""
+    _left: int = ALL_IMAGES
+
+    def embed(self, media: Media) -> str | None:
+        """Return an image as a `data:` URI; None if it is too large, or its file is not readable."""
+        if (
+            self.folder is None
+            or media.kind != "image"
+            or media.size > min(self._left, LARGEST_IMAGE)
+        ):
+            return None
+        from trioeval.providers.media import data_uri, locate
+
+        try:
+            locate([media], self.folder)
+            uri = data_uri(media)
+        except (OSError, ValueError):
+            return None
+        self._left -= media.size
+        return uri
+
+
+def _rows(
+    results: Results, index: Packs, details: Packs, embed: Callable[[Media], str | None]
+) -> Iterator[str]:
     rows = itertools.count()
     for _, group in itertools.groupby(results.shown(), key=lambda row: row.test_idx):
         cells: list[Any] = [None] * len(results.columns)
@@ -455,7 +491,7 @@ def _rows(results: Results, index: Packs, details: Packs) -> Iterator[str]:
             numbers.add(record.number)
             name = test_name(record) if name is None else name
             cells[record.prompt_idx] = cell_json(record, next(rows))
-            yield from details.add(details_json(record, details.most))
+            yield from details.add(details_json(record, details.most, embed))
         yield from index.add([str(numbers), name, cells])
     yield from index.rest()
     yield from details.rest()

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trioeval.errors import StoreError
+from trioeval.providers import Reply
 from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.cache.file import (
     CACHE,
@@ -39,7 +40,7 @@ from trioeval.store.cache.writer import (
     ReleaseLease,
     WriteReport,
 )
-from trioeval.store.database import BusyError, open_memory, store_error
+from trioeval.store.database import BusyError, media_folder, open_memory, store_error
 
 Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
 
@@ -73,7 +74,9 @@ class MemoryBackend:
         return has_entry(self._tables, key, self._wall(), self._ttl)
 
     def keep(self, key: bytes, entry: CacheEntry) -> None:
-        """Store an entry, and drop the oldest ones if room is lacking."""
+        """Store an entry, and drop the oldest ones if room is lacking; media need a file, and stay out."""
+        if entry.media:
+            return
         with suppress(sqlite3.Error):  # larger than any value of a database
             keep_entry(self._tables, key, entry)
             trim_entries(self._tables, MEMORY)
@@ -81,6 +84,10 @@ class MemoryBackend:
     def drop(self, key: bytes, fault: ValueError | None = None) -> None:  # noqa: ARG002 - see `FileBackend`
         """Remove an entry."""
         drop_entry(self._tables, key)
+
+    def with_media(self, reply: Reply, entry: CacheEntry) -> Reply:  # noqa: ARG002 - see `FileBackend`
+        """Refuse a reply with media, which is never kept."""
+        raise ValueError("its media are not in memory")
 
     @asynccontextmanager
     async def lead(self, key: bytes, waiting: Waiting) -> AsyncGenerator[CacheEntry | None]:  # noqa: ARG002
@@ -163,6 +170,26 @@ class FileBackend:
             return
         self._pending[key] = entry
         self._writer.put(KeepEntry(key, entry))
+
+    def with_media(self, reply: Reply, entry: CacheEntry) -> Reply:
+        """Return a reply with the bytes of its media.
+
+        They are read at once, so that nothing depends on a file that another program may remove.
+
+        Raises:
+            ValueError: They cannot be read.
+        """
+        if entry.media:
+            return attrs.evolve(reply, media=entry.media)
+        from trioeval.providers.media import locate
+
+        try:
+            locate(reply.media, media_folder(self.path))
+            for one in reply.media:
+                one.data = one.read()
+        except OSError as error:
+            raise ValueError(str(error)) from error
+        return reply
 
     def drop(self, key: bytes, fault: ValueError | None = None) -> None:
         """Remove an entry; report it if it is damaged."""

@@ -115,10 +115,13 @@ class Cache:
         if entry is None:
             return None
         try:
-            return entry.paid(most_bytes)
+            found = entry.paid(most_bytes)
+            if found.reply.media:
+                found.reply = self._shelf.with_media(found.reply, entry)
         except (ValueError, RecursionError) as error:
             self._shelf.drop(key, ValueError(str(error)))
             return None
+        return found
 
     async def _fetch(
         self,
@@ -213,7 +216,7 @@ async def open_cache(
     def on_written(written: WriteReport) -> None:
         token.run_sync_soon(shelf.written, written)
 
-    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, on_written)
+    writer = CacheWriter(files.writing, owner, owners, ttl_s, lease_s, wall, on_written, path)
     shelf.attach(writer)
     writer.start()
     try:

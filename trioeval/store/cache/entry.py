@@ -6,6 +6,7 @@ import attrs
 
 from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import RecordedReply
+from trioeval.providers.base import Media
 from trioeval.providers.bounds import has_more_marks, most_marks
 from trioeval.store.records import read_reply, reply_json
 
@@ -29,6 +30,8 @@ class CacheEntry:
     """Milliseconds of its call."""
     utc_created: float
     """The time of its creation: seconds since 1970."""
+    media: tuple[Media, ...] = attrs.field(default=(), eq=False, repr=False)
+    """Its media, until their files are written; an entry of the file has none."""
 
     def paid(self, most_bytes: int) -> RecordedReply:
         """Return the reply, a new object each time.
@@ -78,4 +81,5 @@ def to_entry(paid: RecordedReply, now: float) -> CacheEntry | None:
     data = reply_json(reply)
     if data is None:
         return None
-    return CacheEntry(json.dumps(data, separators=(",", ":")), paid.latency_ms, now)
+    text = json.dumps(data, separators=(",", ":"))
+    return CacheEntry(text, paid.latency_ms, now, reply.media)

@@ -20,6 +20,7 @@ from trioeval.store.cache.entry import CacheEntry
 from trioeval.store.database import (
     DatabaseKind,
     RunLock,
+    media_folder,
     open_database,
     open_reading,
     real_path,
@@ -450,9 +451,24 @@ def clear_cache(
             (older, now - older, provider),
         ).rowcount
         if removed:
+            _remove_media(path, file)
             file.execute("VACUUM")
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return removed
+
+
+def _remove_media(path: Path, connection: sqlite3.Connection) -> None:
+    """Remove the files of media that no entry names."""
+    from trioeval.providers.media import file_names
+    from trioeval.store.media import remove_unnamed
+
+    folder = media_folder(path)
+    if not folder.is_dir():
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    entries = (entry for _, _, entry in all_entries(connection) if entry is not None)
+    remove_unnamed(folder, {name for entry in entries for name in file_names(entry.text)})
+    connection.execute("COMMIT")
 
 
 def export_entries(path: Path) -> Iterator[Mapping[str, Any]]:

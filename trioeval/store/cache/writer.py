@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import attrs
@@ -37,6 +38,7 @@ from trioeval.store.cache.file import (
     sweep_leases,
     take_lease,
 )
+from trioeval.store.database import media_folder
 
 MOST = 500
 """The most items of one transaction."""
@@ -133,6 +135,8 @@ class CacheWriter:
     _wall: Callable[[], float]
     _tell: Callable[[WriteReport], None]
     """Called in the thread."""
+    _path: Path
+    """The path of the file."""
     _items: "queue.SimpleQueue[Item]" = attrs.field(factory=queue.SimpleQueue)
     _renewed_at: float = attrs.field(factory=time.monotonic)
     _failed: bool = False
@@ -222,6 +226,10 @@ class CacheWriter:
         """Apply one item; return its result, or the work that is left of it."""
         match item:
             case KeepEntry(key, entry):
+                if entry.media:
+                    from trioeval.store.media import save
+
+                    save(entry.media, media_folder(self._path))
                 keep_entry(self._connection, key, entry)
             case DropEntry(key):
                 drop_entry(self._connection, key)

@@ -1,0 +1,488 @@
+# Separate from `providers.vendors.openai`: one module for each API of the vendor.
+"""OpenAI images, speech and video: requests to bodies, replies to media.
+
+A reply is bytes: images in base64, speech as the body, a video as a job that is polled and downloaded. URLs
+of other hosts are never fetched: images are requested in base64.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from trioeval.errors import Fault, Problem, ProviderError, UsageError
+from trioeval.providers.base import Media, Reply, Request
+from trioeval.providers.config import (
+    Key,
+    ProviderResources,
+    config_path,
+    is_count,
+    is_integer,
+    is_json_object,
+    is_number,
+    is_positive,
+    is_text,
+    show,
+)
+from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
+from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
+from trioeval.providers.http.failures import failure_text
+from trioeval.providers.http.replies import count, field, is_success, objects, read_json, text
+from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
+from trioeval.providers.media import MOST_BYTES, PCM_RATE, pcm_to_wav, read_media, take_media
+from trioeval.usage import Usage
+
+
+class MediaAdapter(Adapter):
+    """The common parts of the APIs whose replies are media."""
+
+    show_thinking = False
+
+    @classmethod
+    def locate(
+        cls,
+        service: Service,
+        model: str,
+        values: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> tuple[Endpoint | None, list[Problem]]:
+        """Return the endpoint; its replies may be larger than texts."""
+        endpoint, problems = read_endpoint(service, model, values, environ)
+        if endpoint is not None and values.get("max_response_bytes") is None:
+            endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
+        return endpoint, problems
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The config without nulls and passthrough."""
+        given = self.given.items()
+        return {name: one for name, one in given if one is not None and name != "passthrough"}
+
+    @property
+    def passthrough(self) -> Mapping[str, Any]:
+        """More fields of the body."""
+        return self.given.get("passthrough") or {}
+
+    def unusable(self, fault: object, reply: HttpReply) -> ProviderError:
+        """Return the error for media that cannot be used."""
+        message = f"the media in the reply cannot be used: {fault}"
+        return self.failure("malformed_reply", message, reply, advice="")
+
+
+# Images. Prices of one image in US dollars, for services that report no tokens or whose tokens have no price:
+# by the beginning of the model's name, then by quality and size.
+
+_SQUARE, _TALL, _WIDE = "1024x1024", "1024x1536", "1536x1024"
+
+
+def _by_quality(**prices: tuple[float, float]) -> dict[tuple[str, str], float]:
+    """Return prices by quality and size, from those of a square and of a longer image."""
+    return {
+        (quality, size): price
+        for quality, (square, long) in prices.items()
+        for size, price in ((_SQUARE, square), (_TALL, long), (_WIDE, long))
+    }
+
+
+IMAGE_PRICES: Mapping[str, Mapping[tuple[str, str], float]] = {
+    "dall-e-2": {("", "256x256"): 0.016, ("", "512x512"): 0.018, ("", _SQUARE): 0.02},
+    "dall-e-3": {
+        ("standard", _SQUARE): 0.04,
+        ("standard", "1024x1792"): 0.08,
+        ("standard", "1792x1024"): 0.08,
+        ("hd", _SQUARE): 0.08,
+        ("hd", "1024x1792"): 0.12,
+        ("hd", "1792x1024"): 0.12,
+    },
+    "gpt-image-1-mini": _by_quality(low=(0.005, 0.006), medium=(0.011, 0.015), high=(0.036, 0.052)),
+    "gpt-image-1.5": _by_quality(low=(0.009, 0.013), medium=(0.034, 0.05), high=(0.133, 0.2)),
+    "chatgpt-image-latest": _by_quality(
+        low=(0.009, 0.013), medium=(0.034, 0.05), high=(0.133, 0.2)
+    ),
+    "gpt-image-1": _by_quality(low=(0.011, 0.016), medium=(0.042, 0.063), high=(0.167, 0.25)),
+    "gpt-image-2": _by_quality(low=(0.006, 0.005), medium=(0.053, 0.041), high=(0.211, 0.165)),
+}
+"""Prices of one image, in the order in which names are compared."""
+
+_GPT_IMAGE = ("gpt-image-", "chatgpt-image-")
+_ONE_ONLY = "dall-e-3"
+_MOST_IMAGES = 10
+_DEFAULT_QUALITY = {"dall-e-2": "", "dall-e-3": "standard"}
+
+
+def image_price(model: str, quality: str | None, size: str) -> float | None:
+    """Return the price of one image; None if it is unknown.
+
+    Example:
+        >>> image_price("dall-e-3", "hd", "1792x1024"), image_price("gpt-image-1", "auto", "auto")
+        (0.12, None)
+    """
+    for name, prices in IMAGE_PRICES.items():
+        if model == name or model.startswith(f"{name}-20"):
+            return prices.get((quality or _DEFAULT_QUALITY.get(name, "auto"), size))
+    return None
+
+
+class ImageAdapter(MediaAdapter):
+    """The images API: one prompt, one or several images."""
+
+    call_keys = (
+        Key("n", f"a whole number from 1 to {_MOST_IMAGES}", is_count),
+        Key("size", "text, such as 1024x1024", is_text),
+        Key("quality", "text", is_text),
+        Key("style", "text", is_text),
+        Key("background", "text", is_text),
+        Key("output_format", '"png", "jpeg" or "webp"', lambda one: one in ("png", "jpeg", "webp")),
+        Key(
+            "output_compression",
+            "a whole number from 0 to 100",
+            lambda one: is_integer(one) and 0 <= one <= 100,  # noqa: PLR2004
+        ),
+        Key("moderation", "text", is_text),
+        Key("response_format", '"url" or "b64_json"', lambda one: one in ("url", "b64_json")),
+        Key("operation", '"generation"', lambda one: one == "generation"),
+        Key("user", "text", is_text),
+        Key("passthrough", "an object without prompt", lambda one: _has_no(one, "prompt")),
+    )
+    path = "images/generations"
+
+    @classmethod
+    def find_conflicts(
+        cls,
+        service: Service,  # noqa: ARG003 - the same for every service
+        layers: Sequence[Mapping[str, Any]],
+    ) -> list[Problem]:
+        """Return a problem of the number of images."""
+        number = layers[-1].get("n")
+        if number is None or number <= _MOST_IMAGES:
+            return []
+        fault = f"must be a whole number from 1 to {_MOST_IMAGES}, got {show(number)}"
+        return [Problem(config_path("n"), fault)]
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """Return the body without its prompt."""
+        named, model = self.named, self.endpoint.model
+        named.pop("operation", None)
+        named.pop("response_format", None)
+        if not model.startswith(_GPT_IMAGE):  # those always return base64, and refuse the key
+            named["response_format"] = "b64_json"
+        return {"model": model, "n": 1, "size": _SQUARE, **named, **self.passthrough}
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """Return the text unchanged as the prompt."""
+        return {"prompt": prompt}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """Return the URIs of the images as the output, one a line."""
+        found = objects(data, "data")
+        if data.get("data") == []:
+            raise self.failure("empty_reply", "the reply has no image", reply)
+        media = tuple(self._image(one, reply) for one in found)
+        if not media:
+            raise self.failure("malformed_reply", "the reply has no image", reply)
+        revised = [one["revised_prompt"] for one in found if text(one, "revised_prompt")]
+        return Reply(
+            output="\n".join(one.uri for one in media),
+            media=media,
+            usage=self.usage(data),
+            metadata={"revisedPrompts": revised} if revised else {},
+        )
+
+    def _image(self, one: dict[str, Any], reply: HttpReply) -> Media:
+        if text(one, "b64_json") is None:
+            if text(one, "url") is None:
+                raise self.failure("malformed_reply", "the reply has no image", reply)
+            fault = "the service returned a URL instead of the requested base64 data"
+            raise self.failure("malformed_reply", fault, reply, advice="URLs are not fetched")
+        try:
+            return take_media(one, "b64_json")
+        except ValueError as error:
+            raise self.unusable(error, reply) from None
+
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return _usage(data)
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:
+        """Return the cost of the tokens if their price is known, else that of the images."""
+        by_tokens = super().cost(usage, data)
+        if by_tokens is not None:
+            return by_tokens
+        body = self.body
+        price = image_price(self.endpoint.model, body.get("quality"), str(body["size"]))
+        return None if price is None else price * len(objects(data, "data"))
+
+
+def _usage(data: Mapping[str, Any]) -> Usage:
+    reported = field(data, "usage")
+    prompt = count(reported, "input_tokens")
+    completion = count(reported, "output_tokens")
+    return Usage(
+        prompt=count(reported, "prompt_tokens") if prompt is None else prompt,
+        completion=count(reported, "completion_tokens") if completion is None else completion,
+        total=count(reported, "total_tokens"),
+    )
+
+
+def _has_no(value: Any, name: str) -> bool:
+    return is_json_object(value) and name not in value
+
+
+# Speech.
+
+_SPEEDS = (0.25, 4.0)
+SPEECH_PRICES: Mapping[str, float] = {"tts-1": 15e-6, "tts-1-hd": 30e-6}
+"""US dollars for each character."""
+_FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+LONGEST_SPEECH = 4096
+"""Maximum number of characters of a prompt."""
+
+
+def _is_voice(value: Any) -> bool:
+    return is_text(value) or is_json_object(value)
+
+
+class SpeechAdapter(MediaAdapter):
+    """The speech API: the prompt, spoken."""
+
+    call_keys = (
+        Key("voice", "text or an object", _is_voice),
+        Key("instructions", "text", is_text),
+        Key("language", "text", is_text),
+        Key("response_format", " or ".join(_FORMATS), lambda one: one in _FORMATS),
+        Key("format", " or ".join(_FORMATS), lambda one: one in _FORMATS),
+        Key(
+            "speed",
+            "a number from {} to {}".format(*_SPEEDS),
+            lambda one: is_number(one) and _SPEEDS[0] <= one <= _SPEEDS[1],
+        ),
+        Key("passthrough", "an object without input", lambda one: _has_no(one, "input")),
+    )
+    path = "audio/speech"
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """Return the body without its input."""
+        named = self.named
+        form = named.pop("format", None)
+        if form is not None:
+            named.setdefault("response_format", form)
+        return {"model": self.endpoint.model, "voice": "alloy", **named, **self.passthrough}
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """Return the text unchanged as the input."""
+        if len(prompt) > LONGEST_SPEECH:
+            raise ProviderError(
+                "bad_request",
+                f"the prompt has {len(prompt)} characters, speech at most {LONGEST_SPEECH}",
+            )
+        return {"input": prompt}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:  # noqa: ARG002 - no data
+        """Return the URI of the audio as the output."""
+        body = reply.body
+        if not body:
+            raise self.failure("empty_reply", "the reply has no audio", reply)
+        if self.body.get("response_format") == "pcm":
+            body = pcm_to_wav(body, PCM_RATE)
+        try:
+            media = read_media(body)
+        except UsageError as error:
+            raise self.unusable(error, reply) from None
+        return Reply(output=media.uri, media=(media,))
+
+    def _parse(self, reply: HttpReply) -> Reply:
+        if not is_success(reply):
+            return self.fail(reply, {})
+        return self._completed(self.read({}, reply), reply, {})
+
+
+class SpeechSettings(AdapterSettings):
+    """The settings of a provider of speech."""
+
+    @asynccontextmanager
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
+        """Open the adapter with the client of the run."""
+        yield SpeechProvider(self.adapter, await shared.http())
+
+
+class SpeechProvider(HttpProvider):
+    """A provider of speech; the service charges for the characters of the prompt."""
+
+    async def __call__(self, request: Request, /) -> Reply:
+        """Send one request; see `HttpProvider`."""
+        reply = await super().__call__(request)
+        price = SPEECH_PRICES.get(self.adapter.endpoint.model.removesuffix("-1106"))
+        if price is None or reply.cost is not None or reply.is_refusal:
+            return reply
+        return attrs.evolve(reply, cost=len(request.prompt) * price)
+
+
+def read_speech(
+    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
+) -> AdapterSettings | list[Problem]:
+    """Read the config of an entry; see `Adapter.read_entry`."""
+    found = SpeechAdapter.read_entry(service, model, config, environ)
+    return found if isinstance(found, list) else SpeechSettings(found.adapter)
+
+
+# Video: a job that is created, polled until it has ended, and downloaded from the same host.
+
+UNFINISHED = frozenset({"queued", "in_progress"})
+_SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR
+POLL_MS = 10_000
+LONGEST_JOB_MS = 600_000
+_SECONDS = (4, 8, 12, 16, 20)
+_SECOND_PRICES: Mapping[str, Mapping[str, float]] = {
+    "sora-2-pro": {
+        "1280x720": 0.3,
+        "720x1280": 0.3,
+        "1792x1024": 0.5,
+        "1024x1792": 0.5,
+        "1920x1080": 0.7,
+        "1080x1920": 0.7,
+    },
+    "sora-2": {"1280x720": 0.1, "720x1280": 0.1},
+}
+_MILLISECONDS = "a number of milliseconds above 0"
+
+
+class VideoAdapter(MediaAdapter):
+    """The videos API: one prompt, one job, one video."""
+
+    call_keys = (
+        Key("size", "text, such as 1280x720", is_text),
+        Key("seconds", "4, 8, 12, 16 or 20", lambda one: is_integer(one) and one in _SECONDS),
+        Key("passthrough", "an object without prompt", lambda one: _has_no(one, "prompt")),
+    )
+    entry_keys = (
+        Key("poll_interval_ms", _MILLISECONDS, is_positive),
+        Key("max_poll_time_ms", _MILLISECONDS, is_positive),
+    )
+    path = "videos"
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """Return the body without its prompt."""
+        given = self.named
+        body = {
+            "model": self.endpoint.model,
+            "size": given.get("size", "1280x720"),
+            "seconds": str(given.get("seconds", 8)),
+        }
+        return {**body, **self.passthrough}
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """Return the text unchanged as the prompt."""
+        return {"prompt": prompt}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """Return the finished job without its video; the provider adds that."""
+        if text(data, "id") is None:
+            raise self.failure("malformed_reply", "the reply is not a video job", reply)
+        if text(data, "status") != "completed":
+            raise self.failure("server", f"the video ended as {text(data, 'status')}", reply)
+        kept = {name: data.get(name) for name in ("size", "seconds")}
+        return Reply(output="", metadata={name: one for name, one in kept.items() if one})
+
+    def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:  # noqa: ARG002 - no tokens
+        """Return the cost of the seconds of the video."""
+        name = "sora-2-pro" if self.endpoint.model.startswith("sora-2-pro") else "sora-2"
+        if not self.endpoint.model.startswith(name):
+            return None
+        size = text(data, "size") or self.body["size"]
+        price = _SECOND_PRICES[name].get(size)
+        seconds = str(data.get("seconds") or self.body["seconds"])
+        return price * int(seconds) if price is not None and seconds.isdecimal() else None
+
+
+class VideoSettings(AdapterSettings):
+    """The settings of a provider of videos."""
+
+    @asynccontextmanager
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
+        """Open the adapter with the client of the run."""
+        yield VideoProvider(self.adapter, await shared.http())
+
+
+class VideoProvider(HttpProvider):
+    """A provider of videos.
+
+    A created job is paid for, so a transient failure of a poll or of the download is tried again until the
+    time is over; if the lane retried the call, it would pay for another video.
+    """
+
+    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
+        given = adapter.given
+        longest = given.get("max_poll_time_ms", LONGEST_JOB_MS) / 1000
+        with trio.move_on_after(longest):
+            reply = await self._client.send(ready)
+            while (job := _unfinished_job(reply)) is not None:
+                await self._pause()
+                reply = await self._get(f"videos/{job}")
+            answer = await read_reply(adapter, reply)
+            if answer.is_refusal:
+                return answer
+            job = quote(str(answer.raw["id"]), safe="")
+            return _with_video(adapter, answer, await self._get(f"videos/{job}/content"))
+        source = request_source(ready.method, ready.url)
+        title = f"no finished video within {longest:g} seconds from"
+        raise ProviderError(
+            "attempt_timeout", failure_text(title, source, advice="raise max_poll_time_ms")
+        )
+
+    async def _pause(self) -> None:
+        await trio.sleep(self.adapter.given.get("poll_interval_ms", POLL_MS) / 1000)
+
+    async def _get(self, path: str) -> HttpReply:
+        """Return the reply to a GET request, after all transient failures."""
+        endpoint = self.adapter.endpoint
+        most = endpoint.max_reply_bytes
+        ask = HttpRequest(endpoint.url(path), endpoint.headers, None, "GET", max_reply_bytes=most)
+        while True:
+            try:
+                reply = await self._client.send(ask)
+            except ProviderError as error:
+                if error.fault is not Fault.TRANSIENT:
+                    raise
+            else:
+                if reply.status != HTTPStatus.TOO_MANY_REQUESTS and reply.status < _SERVER_ERROR:
+                    return reply
+            await self._pause()
+
+
+def _unfinished_job(reply: HttpReply) -> str | None:
+    """Return the id of the job in a reply, quoted for URLs; None if it is not in progress."""
+    data = read_json(reply.body) if is_success(reply) else None
+    if text(data, "status") not in UNFINISHED or text(data, "id") is None:
+        return None
+    return quote(data["id"], safe="")
+
+
+def _with_video(adapter: Adapter, answer: Reply, content: HttpReply) -> Reply:
+    if not is_success(content):
+        raise adapter.billed(_failure_of(adapter, content), content)
+    try:
+        media = read_media(content.body)
+    except UsageError as error:
+        message = f"the media in the reply cannot be used: {error}"
+        raise adapter.failure("malformed_reply", message, content, advice="") from None
+    return attrs.evolve(answer, output=media.uri, media=(media,))
+
+
+def _failure_of(adapter: Adapter, content: HttpReply) -> ProviderError:
+    try:
+        refused = adapter.fail(content, {})
+    except ProviderError as error:
+        return error
+    return adapter.failure("malformed_reply", f"no video: {refused.text}", content)
+
+
+def read_video(
+    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
+) -> AdapterSettings | list[Problem]:
+    """Read the config of an entry; see `Adapter.read_entry`."""
+    found = VideoAdapter.read_entry(service, model, config, environ)
+    return found if isinstance(found, list) else VideoSettings(found.adapter)
