@@ -160,7 +160,7 @@ def test_an_id_below_an_id_names_a_provider() -> None:
 def test_an_id_below_an_id_does_not_hide_code() -> None:
     """Otherwise a suite of another author would run a file under the name of a harmless provider."""
     providers = [{"python:x.py": {"id": "echo"}}]
-    with pytest.raises(SuiteError, match="python:x.py"):
+    with pytest.raises(SuiteError, match=r"python:x\.py"):
         parse_suite({"providers": providers, "prompts": ["x"]}, trusted=False)
 
 
