@@ -36,6 +36,9 @@ ROW = {"a": 5, "t": "x", "none": None, "q": {"clarity": {"score": 3}, "tags": []
         ("q.tags | length", False),
         ("nope is undefined or nope > 3", True),
         ("t == '}}'", False),
+        ("t > 3", False),
+        ("q.tags.length === 0 and t.startsWith('x')", True),
+        ("r/^[x-z]$/.test(t)", True),
     ],
 )
 def test_conditions_report_the_columns_and_fields_that_they_use(text: str, *, value: bool) -> None:
@@ -56,15 +59,15 @@ def test_conditions_report_the_columns_and_fields_that_they_use(text: str, *, va
             "q.clarty.score == 3",
             '"clarty" is not defined in {"clarity":{"score":3},"tags":[]}; did you mean "clarity"?',
         ),
-        ("t > 3", None),
-        ("q.tags", None),
+        ("q.tags", "a list as a condition, which is always true; write `x | length`"),
+        ("q", "an object as a condition"),
         ("range(2000000)", "took more than 1000000 steps"),
     ],
 )
-def test_co_31_a_mistyped_name_is_an_error_and_never_false(text: str, message: str | None) -> None:
+def test_co_31_a_mistyped_name_is_an_error_and_never_false(text: str, message: str) -> None:
     with pytest.raises(TemplateError) as caught:
         compile_condition(text)(ROW)
-    assert message is None or message in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +78,13 @@ def test_co_31_a_mistyped_name_is_an_error_and_never_false(text: str, message: s
         ("a }} b", '"a }} b" is not one expression'),
         ("a }}{{ b", '"a }}{{ b" is not one expression'),
         ("a -}} b", '"a -}} b" is not one expression'),
-        ("a b", "not an expression: expected token"),
-        ("a ? b : c", "not an expression: unexpected char '?'; write `a if condition else b`"),
+        ("a b", "not an expression: expected variable end, got b"),
+        (
+            "a ? b : c",
+            "not an expression: expected variable end, got ?; write `a if condition else b`",
+        ),
         ("a | nonsense", "not an expression: No filter named 'nonsense'."),
-        ("a.length", "nunjucks-only: `.length`"),
-        ("(" * 500 + "a" + ")" * 500, "nested too deeply"),
+        ("(" * 9000 + "a" + ")" * 9000, "not an expression: nested too deeply"),
     ],
 )
 def test_co_32_an_invalid_expression_is_reported_before_any_row(text: str, message: str) -> None:
@@ -89,8 +94,8 @@ def test_co_32_an_invalid_expression_is_reported_before_any_row(text: str, messa
 
 
 def test_names_are_those_of_columns_and_of_globals() -> None:
-    assert expression_names("a.b[c] > 3 or not d | own(e)") == {"a", "c", "d", "e"}
-    assert expression_names("self.x ~ env.HOME ~ null") == {"self", "env"}
+    assert expression_names("a.b[c] > 3 or not d | own(e)", {"own": str}) == {"a", "c", "d", "e"}
+    assert expression_names("self.x ~ env.HOME ~ null ~ b.length") == {"self", "env", "b"}
     assert expression_names("{x: a}") == {"a"}
     assert expression_names("a b") == frozenset()
 

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return fill(tmp_path)
 
 
-_NO_CONDITION = "Expected an expression, got 'end of statement block'"
+_NO_CONDITION = "unexpected token: %}"
 _BARE = "write only the text between the braces of a template"
 MADE: dict[str, Any] = {"name": "x", "type": "python", "target": "file://gen.py:make"}
 CHECK: dict[str, Any] = {"name": "x", "type": "validation", "target": "a"}
@@ -158,7 +158,7 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
     ]
     assert hinted(folder, A, B, *entries) == [
         'columns[2].skip.when: unknown column "bb" in column "x0" | did you mean "b"?',
-        "columns[3].skip.when: not an expression: unexpected 'end of print statement'",
+        "columns[3].skip.when: not an expression: unexpected token: }}",
         f'columns[4].skip.when: "{{{{ a }}}}" is a template, not an expression; {_BARE}',
         "columns[5].skip.when: not an expression: No filter named 'nonsense'.",
     ]
@@ -174,11 +174,11 @@ def test_co_32_an_unknown_name_of_a_condition_is_reported(folder: Path) -> None:
         (python("x", "a +"), "python: not a Python expression: invalid syntax"),
         (
             {**LLM, "name": "x", "prompt": '["{{ a }}", "{{ a and }}"]'},
-            "prompt: not a template: line 1: unexpected 'end of print statement'",
+            "prompt: not a template: line 1: unexpected token: }}",
         ),
         (
             {**VECTOR, "text": "{% if %}"},
-            "text: not a template: line 1: Expected an expression, got 'end of statement block'",
+            "text: not a template: line 1: unexpected token: %}",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

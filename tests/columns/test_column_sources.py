@@ -149,7 +149,7 @@ def test_a_task_may_precede_its_source_in_the_file(folder: Path) -> None:
         ),
         (
             exam(vars={"x": "{{ a and }}"}),
-            "tests.vars.x: not a template: line 1: unexpected 'end of print statement'",
+            "tests.vars.x: not a template: line 1: unexpected token: }}",
         ),
         (exam(vars={"x": "{{ a"}), f"tests.vars.x: {unclosed_tag('{{ a')}"),
         (

@@ -3,11 +3,11 @@
 import re
 
 from snippets import DOCS
-
 from trioeval.templates.checks import CHECKS
-from trioeval.templates.limits import CHARACTERS, LEVELS, STEPS
 from trioeval.templates.list_filters import LIST_FILTERS
 from trioeval.templates.text_filters import TEXT_FILTERS
+
+from trioeval.templates.limits import CHARACTERS, LEVELS, STEPS
 
 PAGE = (DOCS / "reference" / "templates.md").read_text()
 

@@ -63,15 +63,9 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                 "queryParams": {"q": "{{ +"},
             },
             [
-                (
-                    ".config.headers.x: not a template: line 1: expected token 'end of print statement', "
-                    "got 'b'"
-                ),
+                ".config.headers.x: not a template: line 1: expected variable end, got b",
                 f".config.queryParams.q: {unclosed_tag('{{ +')}",
-                (
-                    ".config.body[0].c: not a template: line 1: Expected an expression, got 'end of "
-                    "statement block'"
-                ),
+                ".config.body[0].c: not a template: line 1: unexpected token: %}",
             ],
         ),
         (
@@ -150,7 +144,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
             URL,
             {"transformRequest": "{{ +}}", "tls": {"cert": "here.pem", "certPath": "here.pem"}},
             [
-                ".config.transformRequest: not a template: line 1: unexpected 'end of print statement'",
+                ".config.transformRequest: not a template: line 1: unexpected token: }}",
                 ".config.tls.certPath: is set twice\n  keep one of them",
             ],
         ),
@@ -291,10 +285,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                 ),
                 '.config.multipart.parts[4].source.path: file "none" not found',
                 ".config.multipart.parts[5].source.path: missing",
-                (
-                    ".config.multipart.parts[6].value: not a template: line 1: unexpected 'end of print "
-                    "statement'"
-                ),
+                (".config.multipart.parts[6].value: not a template: line 1: unexpected token: }}"),
                 ".config.body: multipart is already the body\n  keep one of them",
                 ".config.headers: multipart sets its own content-type\n  leave it out",
             ],
@@ -311,7 +302,7 @@ BEARER = {"type": "bearer", "token": "sk-very-secret"}
                 f".config.multipart.parts[0].value: {unclosed_tag('{{ b')}",
                 ".config.body: multipart is already the body\n  keep one of them",
                 f".id: {unclosed_tag(URL + '/{{promt')}",
-                (".config.headers.x: not a template: line 1: unexpected '}'"),
+                (".config.headers.x: not a template: line 1: expected variable end, got }"),
                 f".config.transformRequest: {unclosed_tag('{{ promt')}",
             ],
         ),

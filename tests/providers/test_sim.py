@@ -149,7 +149,7 @@ def test_all_mistakes_of_an_entry_are_reported() -> None:
         Problem(".id", '"sim" has no model name', "any name is valid, for example sim:clever"),
         Problem(
             ".config.answer",
-            "not a template: line 1: Expected an expression, got 'end of statement block'",
+            "not a template: line 1: unexpected token: %}",
         ),
         Problem(
             ".config.errorRate", "errorRate and throttleRate together must be at most 1, got 1.2"

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import trio
 
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import MistakenError
+from trioeval.errors import TemplateError
 from trioeval.loading.load import parse_suite
 from trioeval.run import collect
 from trioeval.suite.sources.code import (
@@ -22,6 +24,7 @@ from trioeval.suite.sources.code import (
     transform_vars,
     transform_vars_of_each,
 )
+from trioeval.templates import Templates
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -318,25 +321,75 @@ def test_filters_are_functions_of_python_files(context: FileContext) -> None:
         "def shout(text, times=1):\n    return text.upper() * times\ndef whisper(text):\n    return text\n"
     )
     filters = load_filters({"loud": "one.py", "shout": "file://two.py"}, context)
-    assert filters["loud"]("a") == "a!"
-    assert filters["shout"]("a", 2) == "AA"
+    render = partial(Templates(filters=filters).render, variables={"a": "a"})
+    assert (
+        render("{{ a | loud }} {{ a | shout(2) }} {{ a | shout(times=3) | loud }}") == "a! AA AAA!"
+    )
+    assert render("{% for x in range(40) %}{{ x | string | loud }}{% endfor %}").endswith("38!39!")
+
+
+def test_filters_are_functions_of_javascript_files(context: FileContext) -> None:
+    """They run in the engine of templates, in all forms in which a module exports a function."""
+    files = {
+        "loud.js": "module.exports = (text) => text.toUpperCase() + '!';",
+        "pick.cjs": "exports.other = 1; exports.pick = function (list, place = 0) { return list[place]; };",
+        "count.mjs": "export default function (value) { return { n: value.length }; }",
+    }
+    for name, code in files.items():
+        (context.directory / name).write_text(code)
+    given = {"loud": "loud.js", "pick": "file://pick.cjs", "count": "count.mjs"}
+    templates = Templates(filters=load_filters(given, context))
+    text = "{{ l | pick | loud }} {{ l | pick(1) }} {{ (l | count).n }}"
+    assert templates.render(text, {"l": ["a", "b"]}) == "A! b 2"
+
+
+def test_all_mistakes_of_filters_in_javascript_are_reported(context: FileContext) -> None:
+    """What needs Node.js is refused before anything is paid, as is what is not a function."""
+    files = {
+        "node.js": "const fs = require('fs');\nmodule.exports = (text) => fs.readFileSync(text);",
+        "none.js": "module.exports = 3;",
+        "syntax.js": "module.exports = (",
+        "throws.js": "null.x; module.exports = (x) => x;",
+    }
+    for name, code in files.items():
+        (context.directory / name).write_text(code)
+    with pytest.raises(MistakenError) as caught:
+        load_filters({name[0]: name for name in files} | {"n": "node.js", "o": "none.js"}, context)
+    messages = {part.at: part.message for part in caught.value.parts}
+    assert messages["n",].startswith('"node.js" uses require in line 1, which is not available')
+    assert messages["o",] == '"none.js" cannot be loaded: TypeError: it exports no function'
+    assert messages["s",].startswith('"syntax.js" is not JavaScript: SyntaxError')
+    assert messages["t",].startswith('"throws.js" cannot be loaded: TypeError')
+
+
+def test_an_error_of_a_filter_names_the_filter(context: FileContext) -> None:
+    """This holds for both languages."""
+    (context.directory / "a.py").write_text("def a(text):\n    raise ValueError('no ' + text)\n")
+    (context.directory / "b.js").write_text(
+        "module.exports = (text) => { throw new Error('no ' + text) };"
+    )
+    templates = Templates(filters=load_filters({"a": "a.py", "b": "b.js"}, context))
+    with pytest.raises(TemplateError, match=r'line 2: the filter "a": ValueError: no x$'):
+        templates.render("\n{{ 'x' | a }}", {})
+    with pytest.raises(TemplateError, match=r"line 2: no x$"):
+        templates.render("\n{{ 'x' | b }}", {})
 
 
 def test_all_mistakes_of_filters_are_reported(context: FileContext) -> None:
     """All mistakes are reported at once, by the name of the filter."""
     (context.directory / "two.py").write_text("def shout(t): ...\ndef whisper(t): ...\n")
     (context.directory / "bad.py").write_text("1/0\n")
-    given = {"a": "f.js", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
+    given = {"a": "f.ts", "shuot": "two.py", "c": 3, "d": "no.py", "e": "bad.py"}
     with pytest.raises(MistakenError) as caught:
         load_filters(given, context)
     assert [(part.at, part.message, part.hint) for part in caught.value.parts] == [
         (
             ("a",),
-            'filters are functions in Python files, got "f.js"',
+            'filters are functions in Python or JavaScript files, got "f.ts"',
             "write a file that has def a(value)",
         ),
         (("shuot",), 'function "shuot" not found in "two.py"', 'did you mean "shout"?'),
-        (("c",), "must be the path of a Python file, got 3", None),
+        (("c",), "must be the path of a Python or JavaScript file, got 3", None),
         (("d",), 'file not found: "no.py"', 'did you mean "two.py"?'),
         (("e",), '"bad.py" cannot be loaded: ZeroDivisionError: division by zero', None),
     ]

@@ -11,8 +11,8 @@ from trioeval.loading.load import parse_suite
 from trioeval.suite.plain import plain_test
 from trioeval.text import is_template
 
-WRONG = "{{ b.length }}"
-SAID = "nunjucks-only: `.length` at line 1; write `x | length`"
+WRONG = "{{ b.length() ) }}"
+SAID = "not a template: line 1: expected variable end, got )"
 
 
 def problems_of(folder: Path, **keys: Any) -> list[str]:

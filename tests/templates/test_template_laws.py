@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 
 from trioeval.errors import TemplateError
 from trioeval.templates import Templates, is_template
+from trioeval.templates.expressions import compile_expression
+from trioeval.templates.limits import Budget
+from trioeval.templates.nunjucks import Nunjucks
+from trioeval.templates.plain import filled, plain_pieces
+from trioeval.text import number_text
 
 TEMPLATES = Templates()
 MARKS = "{}%#|ab. \n'=+"
@@ -112,6 +117,114 @@ def test_references_include_all_variables_that_are_read(text: str) -> None:
         if TEMPLATES.fill(text, full) != TEMPLATES.fill(text, other):
             read.add(name)
     assert read <= TEMPLATES.references(text)
+
+
+PLAIN_PIECES = st.sampled_from(
+    [
+        *(
+            "{{ a }}",
+            "{{b}}",
+            "{{\tc }}",
+            "{{ d }}",
+            "{{ env }}",
+            "{{ range }}",
+            "{{ true }}",
+            "{{ not }}",
+        ),
+        *(
+            "{",
+            "}",
+            "{{",
+            "}}",
+            "{ {",
+            "#}",
+            "{#",
+            "%}",
+            "{%",
+            "-",
+            "x",
+            " ",
+            "\n",
+            "\r\n",
+            "\u00a0",
+            "é\u2028😀",
+            "\0",
+        ),
+        *(
+            "{{ a}",
+            "{{- a }}",
+            "{{ a -}}",
+            "{{ a.b }}",
+            "{{ a | upper }}",
+            "{% raw %}",
+            "{# {{ a }} #}",
+        ),
+    ]
+)
+VALUES = (
+    st.text()
+    | st.text(MARKS, max_size=8)
+    | st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.lists(st.integers() | st.text(max_size=3), max_size=3)
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(
+    st.lists(PLAIN_PIECES, max_size=7).map("".join),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "env", "range"]), VALUES),
+    st.booleans(),
+)
+def test_a_text_that_only_names_variables_is_that_of_the_engine(
+    text: str,
+    variables: dict[str, Any],
+    strict: bool,  # noqa: FBT001 - generated
+) -> None:
+    """What is put together without the engine equals what the engine makes; so do the names."""
+    pieces = plain_pieces(text)
+    if pieces is None or not is_template(text):
+        return
+    engine = Nunjucks({}, {}, 1 if strict else 0)
+    described = engine.describe(text, "")
+    assert described.fault is None
+    assert described.names == {name for _, name in pieces if name is not None}
+    made = filled(pieces, variables, strict=strict)
+    if made is not None:
+        assert made == engine.render(text, variables, Budget())
+
+
+@pytest.mark.slow
+@given(
+    st.recursive(
+        VALUES,
+        lambda part: (
+            st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part, max_size=3)
+        ),
+    )
+)
+def test_values_go_in_and_out_of_the_engine_unchanged(value: Any) -> None:
+    """This covers lone surrogates, U+0000, NaN, infinities and whole numbers of any size."""
+    back = compile_expression("v")({"v": value})
+    assert repr(_as_javascript(back)) == repr(_as_javascript(value))
+
+
+def _as_javascript(value: Any) -> Any:
+    """A value with the numbers that JavaScript does not distinguish made equal, its keys in order."""
+    match value:
+        case bool():
+            return value
+        case int() | float():
+            return number_text(value) if abs(value) < 2**53 or value != value else float(value)  # noqa: PLR0124
+        case list():
+            return list(map(_as_javascript, value))
+        case dict():
+            return sorted((name, repr(_as_javascript(part))) for name, part in value.items())
+        case _:
+            return value
 
 
 def _is_json(text: str) -> bool:

@@ -30,7 +30,7 @@ def refused(text: str, variables: Mapping[str, Any] = VARIABLES) -> str:
 FILTERS = (
     *("join(',')", "list", "sort", "first", "last", "length", "reverse", "sum", "int", "float"),
     *("string", "trim", "lower", "title", "capitalize", "escape", "e", "replace('a', 'b')", "dump"),
-    *("items", "map('x')", "batch(2)", "wordcount", "striptags", "truncate(3)", "round", "abs"),
+    *("nl2br", "batch(2)", "wordcount", "striptags", "truncate(3)", "round", "abs"),
     *("reject", "select", "selectattr('x')", "rejectattr('x')", "slice(2)", "forceescape"),
     *("urlize", "dictsort", "groupby('x')", "indent", "center(3)", "urlencode", "safe", "load"),
 )

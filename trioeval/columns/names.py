@@ -112,7 +112,9 @@ class NameReader:
     ) -> Iterator[NameUse]:
         if text.strip():
             fault = expression_error(text, self.templates.filters)
-            yield NameUse(at, _sorted(expression_names(text)), fault, is_later)
+            yield NameUse(
+                at, _sorted(expression_names(text, self.templates.filters)), fault, is_later
+            )
 
     def _assertions(self, at: DocumentPath, value: Iterable[Any]) -> Iterator[NameUse]:
         """Yield the uses in assertions; their errors are reported when they are read."""

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from trioeval.evaluation.reach import SentKey
     from trioeval.limits.model import LimitKey
     from trioeval.suite.extensions import Extension
+    from trioeval.templates.nunjucks import Filter
 
 # The context of a suite: folders, environment, templates, and changes by its extensions.
 
@@ -116,7 +117,7 @@ def file_context(
 def templates_of(suite: Suite, context: FileContext) -> tuple[Templates, list[Problem]]:
     """Return the templates of a run, and the problems of the suite's own filters."""
     problems: list[Problem] = []
-    filters: dict[str, Callable[..., object]] = {}
+    filters: dict[str, Filter] = {}
     if suite.nunjucks_filters:
         from trioeval.suite.sources.code import load_filters
 

@@ -192,6 +192,11 @@ class Script:
         return None
 
     @property
+    def expression(self) -> str:
+        """An expression of the engine whose value is the function, or what the code itself is."""
+        return self._it
+
+    @property
     def _it(self) -> str:
         match self.form:
             case "value":

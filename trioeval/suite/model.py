@@ -553,7 +553,7 @@ class Suite:
     env: Scalars = attrs.field(factory=dict, repr=False)
     """Environment variables for templates and providers; they override those of the process."""
     nunjucks_filters: Mapping[str, str] = attrs.field(factory=dict)
-    """Filters for templates by name: Python files."""
+    """Filters for templates by name: Python or JavaScript files."""
     assertion_types: Mapping[str, str] = attrs.field(factory=dict)
     """The suite's own assertion types by name: `file://x.py:name`, as the value of a `python` assertion."""
     derived_metrics: tuple[DerivedMetric, ...] = ()

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from trioeval.errors import TemplateError
-from trioeval.templates.faults import RefusedError
-from trioeval.templates.limits import LEVELS, Meter, TooMuchError, too_deep
+from trioeval.templates.faults import RefusedError, not_a_template
+from trioeval.templates.limits import LEVELS, Budget, TooMuchError
 from trioeval.templates.marks import has_marks, is_template, unclosed_tag
-from trioeval.templates.text_filters import dump
+from trioeval.templates.plain import filled, plain_pieces
+from trioeval.templates.values import dump
 from trioeval.templates.variables import names_data, placed, resolved, uses_undefined
 from trioeval.text import FromModel, Verbatim, from_model, parse_json, quote, verbatim
 
 if TYPE_CHECKING:
-    from trioeval.templates.compiled import CompiledTexts
+    from trioeval.templates.nunjucks import Filter, Nunjucks
 
 _KEPT = 1024  # texts
-_INDENT = 2  # spaces in a prompt that is JSON
+_INDENT = "  "  # in a prompt that is JSON
 _NO_JSON: Any = object()
-_DEEP = TemplateError(str(too_deep("the JSON of the prompt")))
+_DEEP = TemplateError(f"the JSON of the prompt is nested more than {LEVELS} levels deep")
 
 
 @attrs.define(eq=False, repr=False)
@@ -37,8 +38,8 @@ class Templates:
 
     env: Mapping[str, str] = attrs.field(factory=dict)
     """The variable `env` of templates; a name that it does not have prints nothing."""
-    filters: Mapping[str, Callable[..., Any]] = attrs.field(factory=dict)
-    """Filters by name; they extend or replace those of nunjucks."""
+    filters: "Mapping[str, Filter]" = attrs.field(factory=dict)
+    """Filters by name, functions or JavaScript; they extend or replace those of nunjucks."""
     strict: bool = False
     """True if an undefined variable is an error that names it; otherwise it prints nothing."""
     enabled: bool = True
@@ -47,7 +48,7 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _meter: Meter = attrs.field(init=False, factory=Meter)
+    _budget: Budget = attrs.field(init=False, factory=Budget)
     _json: Callable[[str], Any] = attrs.field(init=False)
     _is_template: Callable[[str], bool] = attrs.field(init=False)
     _for_data: "Templates | None" = attrs.field(init=False, default=None)
@@ -57,12 +58,11 @@ class Templates:
         self._is_template = functools.lru_cache(_KEPT)(is_template)
 
     @functools.cached_property
-    def _texts(self) -> "CompiledTexts":
-        """The compiled texts; created for the first one, since a suite may have none."""
-        from trioeval.templates.compiled import CompiledTexts
-        from trioeval.templates.sandbox import Sandbox
+    def _engine(self) -> "Nunjucks":
+        """The engine; opened for the first text that needs it, since a suite may have none."""
+        from trioeval.templates.nunjucks import Nunjucks
 
-        return CompiledTexts(Sandbox(self.env, self.filters, self._meter, strict=self.strict))
+        return Nunjucks(self.env, self.filters, 1 if self.strict else 0)
 
     def for_data(self) -> "Templates":
         """Return the same templates for variables that are plain data. Always the same object.
@@ -83,8 +83,8 @@ class Templates:
         `raw` block, and row data. A result that contains output of a model is marked as such.
 
         Raises:
-            TemplateError: The text is not a template, uses features of nunjucks only, takes too long, or does
-                something that the sandbox refuses; or, if `strict`, uses an undefined variable.
+            TemplateError: The text is not a template, takes too long, or fails; or, if `strict`, uses an
+                undefined variable.
 
         Example:
             >>> output = from_model("{{ 1 + 1 }}")
@@ -93,7 +93,7 @@ class Templates:
         """
         if not (self.enabled and self._is_to_fill(text)):
             return text
-        self._meter.start()
+        self._budget.start()
         return self._render(text, self._kept_or_rendered(self._variables(variables)))
 
     def fill(self, text: str, variables: Mapping[str, Any]) -> str:
@@ -104,7 +104,7 @@ class Templates:
         """
         if not (self.enabled and self._is_to_fill(text)):
             return text
-        self._meter.start()
+        self._budget.start()
         return self._render(text, variables)
 
     def render_prompt(self, raw: str, variables: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ class Templates:
         Raises:
             TemplateError: As for both.
         """
-        self._meter.start()
+        self._budget.start()
         row = self._variables(variables)
         return (raw if isinstance(raw, Verbatim) else self._prompt(raw, row)), row
 
@@ -165,7 +165,7 @@ class Templates:
         Raises:
             TemplateError: One of them would grow too long.
         """
-        self._meter.start()
+        self._budget.start()
         return self._variables(variables)
 
     def syntax_error(self, text: str) -> str | None:
@@ -174,7 +174,10 @@ class Templates:
             return None
         if unclosed := unclosed_tag(text):
             return unclosed
-        return self._texts.syntax_error(text)
+        if plain_pieces(text) is not None:
+            return None
+        described = self._engine.describe(text, "")
+        return described.fault and not_a_template(described.line, described.fault)
 
     def prompt_error(self, raw: str) -> str | None:
         """Return the mistake of a prompt as a template; if it is JSON, that of one of its texts."""
@@ -193,7 +196,12 @@ class Templates:
             >>> sorted(Templates().references("{% for x in a.b %}{{ x ~ c }}{% endfor %}"))
             ['a', 'c']
         """
-        return self._texts.names(text) if self._is_template(text) else frozenset()
+        if not self._is_template(text):
+            return frozenset()
+        pieces = plain_pieces(text)
+        if pieces is None:
+            return self._engine.describe(text, "").names
+        return frozenset(name for _, name in pieces if name is not None)
 
     def _is_to_fill(self, text: str) -> bool:
         return is_template(text) and not isinstance(text, Verbatim)
@@ -239,7 +247,7 @@ class Templates:
         if not has_marks(template):
             return False
         used = self.references(template)
-        return not used.isdisjoint(names) or "self" in used or not self._is_template(template)
+        return not used.isdisjoint(names) or not self._is_template(template)
 
     def _variable(self, name: str, text: str, variables: Mapping[str, Any]) -> str:
         try:
@@ -276,9 +284,18 @@ class Templates:
                 return value
 
     def _render(self, text: str, variables: Mapping[str, Any]) -> str:
-        if (filled := self._texts.filled(text, variables)) is not None:
-            return filled
-        return self._marked(self._texts.rendered(text, variables), (text,), variables)
+        pieces = plain_pieces(text)
+        if pieces is not None:
+            made = filled(pieces, variables, strict=self.strict)
+            if made is not None:
+                return made
+        if fault := self.syntax_error(text):
+            raise TemplateError(fault)
+        try:
+            made = self._engine.render(text, variables, self._budget)
+        except TooMuchError as error:
+            raise RefusedError(str(error)) from error
+        return self._marked(made, (text,), variables)
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -1,29 +1,29 @@
 """Expressions and templates over one row of a dataset, compiled once and evaluated for many rows.
 
-An expression is the text between the braces of a template, in the same sandbox, with the same bounds. A name
+An expression is the text between the braces of a template, in the same engine, with the same bounds. A name
 that the row does not have is an error everywhere, also in a condition and after a dot: a misspelt name must
 not count as false.
 """
 
 import builtins
-import re
 import symtable
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-import attrs
-import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import TemplateSyntaxError
-from jinja2.runtime import Context
-
 from trioeval.errors import TemplateError
 from trioeval.templates import is_template
-from trioeval.templates.grammar import CELL, EXPRESSION, Words, refuse_syntax, refused, render_error
-from trioeval.templates.limits import Meter, joined
-from trioeval.templates.sandbox import Sandbox
-from trioeval.templates.undefined import Strict
-from trioeval.templates.values import NunjucksOnlyError, condition
+from trioeval.templates.faults import RefusedError, not_a_template, with_hint
+from trioeval.templates.limits import Budget, TooMuchError
+from trioeval.templates.nunjucks import (
+    CELL,
+    EXPRESSION,
+    Description,
+    Filter,
+    Kept,
+    Nunjucks,
+    SeveralError,
+)
+from trioeval.templates.plain import filled, plain_pieces
 from trioeval.text import quote
 
 # Python expressions over the columns of a row: their validity, and the names that they use.
@@ -87,32 +87,29 @@ def _outer(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.Symbol]:
 
 
 Row: TypeAlias = Mapping[str, Any]
-Filters: TypeAlias = Mapping[str, Callable[..., Any]]
+Filters: TypeAlias = Mapping[str, Filter]
 
-_RESULT = "__result"
 _HINT = "write only the text between the braces of a template"
-_PLACE = re.compile(r" at \d+(?=$|;)")
-"""The position of a lexer error, which is not that in the text of the suite."""
 _NOTHING: Filters = {}
 
 
-def expression_names(text: str) -> frozenset[str]:
+def expression_names(text: str, filters: Filters = _NOTHING) -> frozenset[str]:
     """Return the names that an expression uses; of dotted names the first part. Empty if it is invalid.
 
     Names of `GLOBAL_NAMES` are included if they are used.
 
+    Args:
+        text: The expression.
+        filters: The suite's own filters, by name.
+
     Example:
-        >>> sorted(expression_names("a.b > 3 and not c | default(range(2))"))
+        >>> sorted(expression_names("a.b > 3 and not c or range(2)"))
         ['a', 'c', 'range']
     """
-    sandbox = _sandbox({}, _NOTHING)
     try:
-        # An expression defines no names, so each name in it is looked up.
-        tree = nodes.ExprStmt(_node(sandbox, text))
+        return _valid(_nunjucks({}, filters), text).names
     except TemplateError:
         return frozenset()
-    own = {"self"} if any(tree.find_all(nodes.ContextReference)) else set()
-    return frozenset({name.name for name in tree.find_all(nodes.Name)} | own)
 
 
 def expression_error(text: str, filters: Filters = _NOTHING) -> str | None:
@@ -127,7 +124,7 @@ def expression_error(text: str, filters: Filters = _NOTHING) -> str | None:
         (None, "not an expression: No filter named 'nonsense'.")
     """
     try:
-        compile_expression(text, filters)
+        _valid(_nunjucks({}, filters), text)
     except TemplateError as error:
         return str(error)
     return None
@@ -152,12 +149,11 @@ def compile_expression(
     Example:
         >>> (
         ...     compile_expression("a + 1")({"a": 2}),
-        ...     compile_expression("a.b == 'x'")({"a": {"b": "x"}}),
+        ...     compile_expression("a.b === 'x'")({"a": {"b": "x"}}),
         ... )
         (3, True)
     """
-    sandbox = _sandbox(env or {}, filters)
-    return _TemplateExpression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).value
+    return _compiled(_nunjucks(env or {}, filters), text, "value")
 
 
 def compile_condition(
@@ -171,8 +167,7 @@ def compile_condition(
         env: The value of `env` in it; None is empty.
 
     Returns:
-        As for `compile_expression`; a list or an object without members is an error, because Python and
-        JavaScript differ about its truth.
+        As for `compile_expression`; a list or an object is an error, because it is always true.
 
     Raises:
         TemplateError: It is not a valid expression.
@@ -181,8 +176,7 @@ def compile_condition(
         >>> compile_condition("a is even")({"a": 2}), compile_condition("a")({"a": ""})
         (True, False)
     """
-    sandbox = _sandbox(env or {}, filters)
-    return _TemplateExpression(sandbox, _compiled(sandbox, _assigned(sandbox, text))).holds
+    return _compiled(_nunjucks(env or {}, filters), text, "condition")
 
 
 def compile_template(
@@ -207,109 +201,56 @@ def compile_template(
     """
     if not is_template(text):
         return lambda _row: text
-    sandbox = Sandbox(env or {}, filters, Meter(), strict=True)
-    return _Rendering(sandbox, _compiled(sandbox, _tree(sandbox, text, CELL))).text
+    engine = Nunjucks(env or {}, filters, 2, CELL)
+    pieces = plain_pieces(text)
+    if pieces is None and (fault := engine.describe(text, "").fault) is not None:
+        raise TemplateError(not_a_template(engine.describe(text, "").line, fault))
+
+    def render(row: Row) -> str:
+        if pieces is not None:
+            made = filled(pieces, row, strict=True)
+            if made is not None:
+                return made
+        return str(_result(engine, text, row, ""))
+
+    return render
 
 
-@attrs.frozen
-class _TemplateExpression:
-    _sandbox: Sandbox
-    _template: jinja2.Template
-
-    def value(self, row: Row) -> Any:
-        """Return its value for a row."""
-        try:
-            return self._found(row)
-        except Exception as error:
-            raise render_error(error, self._template, row, EXPRESSION) from error
-
-    def holds(self, row: Row) -> bool:
-        """Return whether it is true for a row."""
-        try:
-            return bool(condition(self._found(row)))
-        except Exception as error:
-            raise render_error(error, self._template, row, EXPRESSION) from error
-
-    def _found(self, row: Row) -> Any:
-        context = _context(self._sandbox, self._template, row)
-        for _ in self._template.root_render_func(context):
-            pass
-        found = context.vars[_RESULT]
-        if isinstance(found, Strict):
-            found.refuse()
-        return found
+def _nunjucks(env: Mapping[str, str], filters: Filters) -> Nunjucks:
+    return Nunjucks(env, filters, 2, EXPRESSION)
 
 
-@attrs.frozen(eq=False, repr=False)
-class _Rendering:
-    _sandbox: Sandbox
-    _template: jinja2.Template
-
-    def text(self, row: Row) -> str:
-        """Return its text for a row."""
-        context = _context(self._sandbox, self._template, row)
-        try:
-            return joined(self._template.root_render_func(context))
-        except Exception as error:
-            raise render_error(error, self._template, row, CELL) from error
+def _compiled(engine: Nunjucks, text: str, kept: Kept) -> Callable[[Row], Any]:
+    _valid(engine, text)
+    written = _written(text)
+    return lambda row: _result(engine, written, row, kept)
 
 
-def _context(sandbox: Sandbox, template: jinja2.Template, row: Row) -> Context:
-    sandbox.meter.start()
-    # As `Template.new_context`, without the steps that make no difference here.
-    return Context(sandbox, {**sandbox.globals, **row}, template.name, template.blocks)
+def _result(engine: Nunjucks, text: str, row: Row, kept: Kept) -> Any:
+    try:
+        return engine.render(text, row, Budget(), kept)
+    except TooMuchError as error:
+        raise RefusedError(str(error)) from error
 
 
-def _sandbox(env: Mapping[str, str], filters: Filters) -> Sandbox:
-    return Sandbox(env, filters, Meter(), strict=True, in_conditions=True)
+def _valid(engine: Nunjucks, text: str) -> Description:
+    """Return the description of an expression.
 
-
-def _assigned(sandbox: Sandbox, text: str) -> nodes.Template:
-    """Return a template that stores the value of an expression."""
-    target = nodes.Name(_RESULT, "store", lineno=1)
-    tree = nodes.Template([nodes.Assign(target, _node(sandbox, text), lineno=1)], lineno=1)
-    tree.set_environment(sandbox)
-    return tree
-
-
-def _node(sandbox: Sandbox, text: str) -> nodes.Expr:
+    Raises:
+        TemplateError: It is not one.
+    """
     if not text.strip():
         raise TemplateError(f"an expression must not be empty; {_HINT}")
     if text.lstrip().startswith("{{"):
         raise TemplateError(f"{quote(text)} is a template, not an expression; {_HINT}")
-    match _tree(sandbox, f"{{{{ {text}\n}}}}", EXPRESSION).body:
-        case [nodes.Output(nodes=[nodes.Expr() as node])] if not isinstance(
-            node, nodes.TemplateData
-        ):
-            return node
-        case _:
-            raise TemplateError(f"{quote(text)} is not one expression; {_HINT}")
-
-
-def _tree(sandbox: Sandbox, text: str, words: Words) -> nodes.Template:
     try:
-        try:
-            return sandbox.tree(text)
-        except NunjucksOnlyError as error:
-            raise refused(error, error.line) from error
-        except TemplateSyntaxError as error:
-            refuse_syntax(error)
-    except TemplateSyntaxError as error:
-        raise _wrong(error, words) from error
-    except RecursionError:
-        raise TemplateError("nested too deeply") from None
+        found = engine.describe(_written(text), "value")
+    except SeveralError:
+        raise TemplateError(f"{quote(text)} is not one expression; {_HINT}") from None
+    if found.fault is not None:
+        raise TemplateError(f"not an expression: {with_hint(found.fault)}")
+    return found
 
 
-def _compiled(sandbox: Sandbox, tree: nodes.Template) -> jinja2.Template:
-    try:
-        return sandbox.from_string(tree)
-    except TemplateSyntaxError as error:
-        raise _wrong(error, EXPRESSION) from error
-    except (RecursionError, SyntaxError, MemoryError):
-        raise TemplateError("nested too deeply") from None
-
-
-def _wrong(error: TemplateSyntaxError, words: Words) -> TemplateError:
-    if words is EXPRESSION:
-        return TemplateError(f"not an expression: {_PLACE.sub('', error.message or '')}")
-    return TemplateError(f"not a template: line {error.lineno}: {error.message}")
+def _written(text: str) -> str:
+    return f"{{{{ {text}\n}}}}"

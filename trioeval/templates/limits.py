@@ -1,13 +1,13 @@
-"""Limits of one rendering: steps, printed characters, levels.
+"""Limits of one rendering: steps, printed characters, seconds of computing, memory.
 
 Theory. A template is the suite's own program, but a file from elsewhere, or a model's reply that is read as
-one, must not block a run. So everything that takes time takes steps, before or right after it is done: loop
-iterations and calls by the length of their bodies; filters, comparisons, printing and joining by the size of
-their arguments or results, where a member that is contained twice counts twice, because it is visited twice.
-Everything else in a template is bounded by its length. A step takes a microsecond or two.
+one, must not block a run. Loops and calls take steps, which are counted and so end a template in the same
+place every time. Everything else that a template can do is bounded by the engine's memory and by the
+processor time of this process, in which the engine runs. Values that enter it are counted before.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -15,14 +15,17 @@ import attrs
 from trioeval.templates.faults import RenderError
 
 STEPS = 1_000_000
-CALL_STEPS = 10
-"""Steps of a call: it takes that much longer than a loop iteration."""
 CHARACTERS_A_STEP = 32
 CHARACTERS = 10_000_000
+SECONDS = 2.0
+MEMORY = 256
+"""In MB."""
 LEVELS = 100
-"""The maximum nesting of lists and objects, and of calls; less than would exhaust Python's stack."""
+"""The maximum nesting of a prompt that is JSON."""
 
 _LEAVES = frozenset({int, float, bool, type(None)})
+_DEEPEST = 1000
+"""Levels of lists and objects that neither language's stack is too small for."""
 
 
 class TooMuchError(RenderError):
@@ -30,15 +33,39 @@ class TooMuchError(RenderError):
 
 
 @attrs.define(eq=False, repr=False)
-class Meter:
-    """The remaining steps of the current rendering."""
+class Budget:
+    """The seconds that the current rendering has left, which may consist of several texts."""
 
-    left: int = STEPS
-    _level: int = 0
+    seconds: float = SECONDS
+    is_new: bool = True
+    """True until the engine has rendered a text of it."""
+    _since: float = 0.0
 
     def start(self) -> None:
         """Begin a rendering."""
-        self.left, self._level = STEPS, 0
+        self.seconds, self.is_new = SECONDS, True
+
+    def enter(self) -> None:
+        """Begin a call of the engine.
+
+        Raises:
+            TooMuchError: No time is left.
+        """
+        if self.seconds <= 0:
+            raise too_long()
+        self._since = time.process_time()
+
+    def leave(self) -> None:
+        """End a call of the engine."""
+        self.seconds -= time.process_time() - self._since
+        self.is_new = False
+
+
+@attrs.define(eq=False, repr=False)
+class Meter:
+    """The remaining steps of work on variables in Python."""
+
+    left: int = STEPS
 
     def take(self, steps: int) -> None:
         """Count steps.
@@ -61,18 +88,19 @@ class Meter:
         """
         self.take(characters // CHARACTERS_A_STEP)
 
-    def walk(self, *values: Any) -> int:
-        """Count all members of values, on all levels; return the number of steps.
+    def walk(self, *values: Any) -> None:
+        """Count all members of values, on all levels.
+
+        A member that is contained twice counts twice, because it is visited twice.
 
         Raises:
             TooMuchError: No steps are left, or the values are nested too deeply.
         """
-        before = self.left
         level: list[Any] = list(values)
         depth = 0
         while level:
-            if depth > LEVELS:
-                raise too_deep("a value")
+            if depth > _DEEPEST:
+                raise TooMuchError(f"a value is nested more than {_DEEPEST} levels deep")
             below: list[Any] = []
             for one in level:
                 if one.__class__ in _LEAVES:
@@ -88,47 +116,16 @@ class Meter:
                     below += one.values()
             level = below
             depth += 1
-        return before - self.left
-
-    def enter(self) -> None:
-        """Begin a call.
-
-        Raises:
-            TooMuchError: Too many calls are nested.
-        """
-        self.take(CALL_STEPS)
-        self._level += 1
-        if self._level > LEVELS:
-            raise too_deep("a call")
-
-    def leave(self) -> None:
-        """End a call."""
-        self._level -= 1
-
-    def joined(self, parts: Iterable[str]) -> str:
-        """Concatenate texts and count their characters.
-
-        Raises:
-            TooMuchError: They are too long together, or no steps are left.
-        """
-        text = joined(parts)
-        self.take_text(len(text))
-        return text
 
 
-def too_deep(subject: str) -> TooMuchError:
-    """Return the error for something that is nested too deeply."""
-    return TooMuchError(f"{subject} is nested more than {LEVELS} levels deep")
+def too_long() -> TooMuchError:
+    """Return the error for a template that takes too long."""
+    return TooMuchError(f"the template took longer than {SECONDS:g} seconds")
 
 
-def check_count(count: float) -> None:
-    """Refuse a list before it is created.
-
-    Raises:
-        TooMuchError: It has more members than the maximum of steps.
-    """
-    if count > STEPS:
-        raise TooMuchError(f"the template took more than {STEPS} steps")
+def too_big() -> TooMuchError:
+    """Return the error for a template that needs too much memory."""
+    return TooMuchError(f"the template needed more than {MEMORY} MB of memory")
 
 
 def check_size(characters: float) -> None:
@@ -139,19 +136,3 @@ def check_size(characters: float) -> None:
     """
     if characters > CHARACTERS:
         raise TooMuchError(f"the template printed more than {CHARACTERS} characters")
-
-
-def joined(parts: Iterable[str]) -> str:
-    """Concatenate texts.
-
-    Raises:
-        TooMuchError: They are too long together.
-    """
-    size = 0
-    texts = []
-    for part in parts:
-        size += len(part)
-        if size > CHARACTERS:
-            check_size(size)
-        texts.append(part)
-    return "".join(texts)

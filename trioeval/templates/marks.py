@@ -1,6 +1,7 @@
 """The marks that distinguish templates from other texts."""
 
 import re
+from collections.abc import Iterator
 
 _MARKS_MARK = re.compile(r"\{[{%#]")
 _END = r"\n\r\u2028\u2029"
@@ -49,3 +50,34 @@ def unclosed_tag(text: str) -> str | None:
 
 def _has_unclosed(text: str) -> bool:
     return any("" in opened.findall(text) for mark, opened in _OPENED.items() if mark in text)
+
+
+_CODE = r"""(?:"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'|(?!END)[^"'])*+"""
+_TAG = re.compile(
+    r"\{%-?\s*(?P<raw>raw|verbatim)\s*-?%\}.*?\{%-?\s*end(?P=raw)\s*-?%\}"
+    r"|\{#.*?#\}"
+    rf"|\{{%{_CODE.replace('END', '-?%}')}-?%\}}"
+    rf"|(?P<opened>\{{\{{-?)(?P<value>{_CODE.replace('END', '-?}}')})(?P<closed>-?\}}\}})",
+    re.DOTALL,
+)
+
+
+_RAW_WITHOUT_END = re.compile(r"\{%-?\s*(?:raw|verbatim)\s*-?%\}")
+
+
+def tags(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tags, comments and raw blocks of a text, up to one that does not end.
+
+    One that prints has a `value`.
+
+    Example:
+        >>> [found["value"] for found in tags("{# {{ a }} #}{{ '}}' }}{{- b -}}")]
+        [None, " '}}' ", ' b ']
+    """
+    begin = 0
+    while mark := _MARKS_MARK.search(text, begin):
+        tag = _TAG.match(text, mark.start())
+        if tag is None or (tag["raw"] is None and _RAW_WITHOUT_END.match(text, mark.start())):
+            return
+        yield tag
+        begin = tag.end()

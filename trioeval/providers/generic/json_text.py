@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 import attrs
-import jinja2
 
 from trioeval.providers.http.replies import NOT_JSON, read_json
+from trioeval.templates.marks import tags
 
 _NUMBER = f"{secrets.randbelow(10**18):018d}"
 # Without letters, so that a filter such as `upper` does not change them.
@@ -24,8 +24,6 @@ _MARK = re.compile(f"(\ue000{_NUMBER}[\ue001\ue002])")
 _QUOTE = re.compile(r'\\.|\\\Z|"', re.DOTALL)
 _BETWEEN_VALUES = " \t\r\n,"
 """Characters that a loop may print between two values: `{{ ", " if not loop.last }}`."""
-
-_LEXER = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - renders nothing
 
 Piece: TypeAlias = "str | list[Piece]"
 
@@ -39,8 +37,9 @@ class JsonText:
     r"""A text that is JSON when its templates are filled in.
 
     Example:
+        >>> from trioeval.templates import Templates
         >>> written = JsonText('{"n": {{ n }}, "q": "<{{ prompt }}>"}')
-        >>> rendered = jinja2.Template(written.marked).render(n=3, prompt='say "hi"')
+        >>> rendered = Templates().fill(written.marked, {"n": 3, "prompt": 'say "hi"'})
         >>> written.read(rendered)
         '{"n": 3, "q": "<say \\"hi\\">"}'
     """
@@ -51,10 +50,7 @@ class JsonText:
 
     @marked.default
     def _with_marks(self) -> str:
-        try:
-            return "".join(_marked(self.text))
-        except jinja2.TemplateSyntaxError:
-            return self.text  # reported when the entry is read
+        return "".join(_marked(self.text))
 
     def read(self, rendered: str) -> str:
         """Return the JSON text for a rendering of `marked`.
@@ -71,13 +67,13 @@ class JsonText:
 
 def _marked(text: str) -> Iterator[str]:
     """Yield the pieces of a template, with marks printed around each printed value."""
-    for _, kind, piece in _LEXER.lex(text):
-        if kind == "variable_begin":
-            yield f'{piece} "{_BEGIN}" }}}}{{{{'
-        elif kind == "variable_end":
-            yield f'}}}}{{{{ "{_END}" {piece}'
-        else:
-            yield piece
+    begin = 0
+    for tag in tags(text):
+        if value := tag["value"]:
+            yield text[begin : tag.start()]
+            yield f'{tag["opened"]} "{_BEGIN}" }}}}{{{{{value}}}}}{{{{ "{_END}" {tag["closed"]}'
+            begin = tag.end()
+    yield text[begin:]
 
 
 def _nested(rendered: str) -> list[Piece]:

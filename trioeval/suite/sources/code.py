@@ -38,19 +38,23 @@ from trioeval.suite.sources.prompts import read_python, read_text
 
 if TYPE_CHECKING:
     from trioeval.scripting.javascript import Script
+    from trioeval.templates.nunjucks import Filter
 
-# `nunjucksFilters`: filters of templates that are functions in the user's Python files.
+_JAVASCRIPT = (".js", ".cjs", ".mjs")
+
+# `nunjucksFilters`: filters of templates that are functions in the user's Python or JavaScript files.
 #
-# They run in this process, which renders templates, because a call to another process would take longer than
-# all of the rendering. So a suite with filters is code, like a script, and not only data.
+# Those in Python run in this process, which renders templates, because a call to another process would take
+# longer than all of the rendering; those in JavaScript run in the engine of templates. So a suite with
+# filters is code, like a script, and not only data.
 
 
-def load_filters(mapping: Mapping[str, Any], context: FileContext) -> dict[str, Callable[..., Any]]:
+def load_filters(mapping: Mapping[str, Any], context: FileContext) -> dict[str, Filter]:
     """Return the filters that a suite names. Runs their files.
 
     Args:
         mapping: Files by the names of the filters. The function is the one with the filter's name, or the
-            only one that the file defines.
+            only one that the file defines or exports.
         context: The context of the files.
 
     Raises:
@@ -59,14 +63,17 @@ def load_filters(mapping: Mapping[str, Any], context: FileContext) -> dict[str, 
     return read_each(mapping.items(), partial(_load, context=context))
 
 
-def _load(name: str, named: Any, context: FileContext) -> Callable[..., Any]:
+def _load(name: str, named: Any, context: FileContext) -> Filter:
     if not isinstance(named, str):
-        raise MistakenError(Mistake(f"must be the path of a Python file, got {kind(named)}"))
-    if not named.endswith(".py"):
-        message = f"filters are functions in Python files, got {quote(named)}"
+        message = f"must be the path of a Python or JavaScript file, got {kind(named)}"
+        raise MistakenError(Mistake(message))
+    if not named.endswith((".py", *_JAVASCRIPT)):
+        message = f"filters are functions in Python or JavaScript files, got {quote(named)}"
         raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
     context.check_code(quote(named))
     file = context.file(named)
+    if named.endswith(_JAVASCRIPT):
+        return _javascript_filter(name, named, read_text(file), context)
     read_python(file, named.removeprefix(FILE), None)
     if not context.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
         return str
@@ -82,6 +89,24 @@ def _load(name: str, named: Any, context: FileContext) -> Callable[..., Any]:
         return next(iter(functions.values()))
     message = f"function {quote(name)} not found in {quote(named)}"
     raise MistakenError(Mistake(message, nearest(name, functions)))
+
+
+def _javascript_filter(name: str, named: str, code: str, context: FileContext) -> Filter:
+    from trioeval.scripting.engine import program
+    from trioeval.scripting.javascript import Script
+    from trioeval.templates.nunjucks import JavaScriptFilter
+
+    script = Script(code, ("text",), "module", name)
+    if fault := script.fault():
+        raise MistakenError(Mistake(f"{quote(named)} {fault}"))
+    if not context.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):
+        return str
+    try:
+        program.engine().eval(script.expression)
+    except Exception as error:  # noqa: BLE001 - any error of the user's file
+        message = f"{quote(named)} cannot be loaded: {program.first_line(error)}"
+        raise MistakenError(Mistake(message)) from None
+    return JavaScriptFilter(script.expression)
 
 
 def _run(file: Path) -> ModuleType:
