@@ -7,7 +7,7 @@ from trioeval.providers.config import Key
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Service
 from trioeval.providers.vendors.chat import CALL_KEYS, ENTRY_KEYS
 from trioeval.providers.vendors.openai import READERS
-from trioeval.providers.vendors.services import SERVICES
+from trioeval.providers.vendors.services import ALIASES, BEHIND_GATEWAY, SERVICES
 
 OPENAI = (DOCS / "reference" / "providers" / "openai.md").read_text()
 PAGE = (DOCS / "reference" / "providers" / "services.md").read_text()
@@ -24,7 +24,9 @@ def test_every_service_is_in_the_reference() -> None:
     expected = [
         [
             f"`{prefix}`",
-            "none" if service.default_url is None else f"`{service.default_url}`",
+            f"`{service.default_url or service.url_template}`"
+            if service.default_url or service.url_template
+            else "none",
             ", ".join(f"`{name}`" for name in service.key_variables),
             ", ".join(f"`{name}`" for name in (*service.host_variables, *service.url_variables)),
             _limits(service),
@@ -38,14 +40,36 @@ def test_every_quirk_is_in_the_reference() -> None:
     """These are renamed and refused keys."""
     expected = {
         prefix: [
-            ", ".join(f"`{name}` as `{other}`" for name, other in service.renames.items()),
+            ", ".join(
+                f"`{name}` as `{other}`"
+                for names in (service.config_names, service.renames, service.body_names)
+                for name, other in names.items()
+            ),
             ", ".join(f"`{name}`" for name in sorted(service.rejects)),
         ]
         for prefix, service in SERVICES.items()
-        if service.renames or service.rejects
+        if service.renames or service.rejects or service.config_names or service.body_names
     }
     written = {row[0].strip("`"): row[1:] for row in table(PAGE, "service")}
     assert written == expected
+
+
+def test_every_key_of_a_single_service_is_in_the_reference() -> None:
+    """Each has its valid values."""
+    expected = [
+        [f"`{prefix}`", f"`{key.name}`", key.right]
+        for prefix, service in SERVICES.items()
+        for key in service.keys
+    ]
+    assert table(PAGE, "of the service") == expected
+
+
+def test_other_prefixes_and_the_gateway_are_in_the_reference() -> None:
+    """All of them, in the order of the code."""
+    other = [[f"`{name}`", f"`{ours}`"] for name, ours in ALIASES.items()]
+    assert table(PAGE, "prefix of promptfoo") == other
+    behind = [[f"`{name}`", f"`{variable}`"] for name, (variable, _) in BEHIND_GATEWAY.items()]
+    assert table(PAGE, "service behind the gateway") == behind
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,10 @@ def test_an_id_below_an_id_names_a_provider() -> None:
         ("echo", "b", "b"),
         ("echo", "echo", "echo"),
     ]
-    assert [len(keep_providers(suite, compile_javascript(f"^{n}$")).providers) for n in "ab"] == [1, 1]
+    assert [len(keep_providers(suite, compile_javascript(f"^{n}$")).providers) for n in "ab"] == [
+        1,
+        1,
+    ]
     (row,) = trio.run(collect, suite)
     assert (row.label, result_json(row)["provider"]) == ("b", {"id": "b", "label": ""})
     assert problems_of({"providers": [{"echo": {"id": " "}}], "prompts": ["x"]}) == [

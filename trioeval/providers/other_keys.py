@@ -121,6 +121,8 @@ class OtherKeys:
     """Our keys for other kinds of requests, by snake_case names; they are errors."""
     names: Mapping[str, str] = attrs.field(factory=dict)
     """Other names of our keys, both in snake_case."""
+    body_names: Mapping[str, str] = attrs.field(factory=dict)
+    """Fields of the body for keys that are not ours and have another name there."""
     ignored: Mapping[str, str] = attrs.field(factory=dict)
     """Keys without an effect, by snake_case names, and the reason."""
 
@@ -228,7 +230,7 @@ class _SortedKeys:
         elif self.rules.sends:
             self.problems.extend(json_faults(value, path))
             if value is not None:
-                self.passed[spelling] = value
+                self.passed[self.rules.body_names.get(spelling, spelling)] = value
         else:
             self.warnings.append(Problem(path, f'"{spelling}" is not a key, and is not sent'))
 
@@ -256,7 +258,8 @@ def rules_of(service: Service, rules: OtherKeys) -> OtherKeys:
     missing = [name for name in ("organization", "project") if name not in service.account_headers]
     reason = f"{service.family} has none"
     ignored = {**dict.fromkeys(missing, reason), **rules.ignored}
-    return attrs.evolve(rules, names={**rules.names, **service.config_names}, ignored=ignored)
+    names = {**rules.names, **service.config_names}
+    return attrs.evolve(rules, names=names, body_names=service.body_names, ignored=ignored)
 
 
 def _why_ignored(spelling: str, name: str, rules: OtherKeys) -> str | None:

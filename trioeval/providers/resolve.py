@@ -37,7 +37,7 @@ from trioeval.providers.secrets import (
     longest_first,
     secret_parts,
 )
-from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES
+from trioeval.providers.vendors.services import ALIASES, ANY_SERVICE, GATEWAY, SERVICES
 from trioeval.scripting import names_script
 
 # `{{env.NAME}}` in a provider's config, so that a suite need not contain keys.
@@ -155,7 +155,7 @@ MODULES: Mapping[str, str] = {
     "replay": "local.replay",
     "sim": "local.sim",
     "local": "local.embedding",
-    **dict.fromkeys((*SERVICES, ANY_SERVICE), "vendors.openai"),
+    **dict.fromkeys((*SERVICES, ANY_SERVICE, GATEWAY), "vendors.openai"),
     "anthropic": "vendors.anthropic",
     "google": "vendors.gemini",
     "gemini": "vendors.gemini",
@@ -191,6 +191,7 @@ FORMS = (
     "openai:<kind>:<model>",
     "<service>:<model>",
     f"{ANY_SERVICE}:<service>:<model>",
+    f"{GATEWAY}:<service>:<model>",
     "anthropic:<model>",
     "google:<model>",
     "vertex:<model>",
@@ -205,109 +206,6 @@ FORMS = (
     "file://<file.js>",
 )
 """The forms of ids, for the reference page; services are those of `SERVICES`."""
-
-
-_MEDIA = frozenset({"image", "speech", "tts", "video"})
-_OPENAI = frozenset(
-    {
-        *_MEDIA,
-        *("agents", "assistant", "chatkit", "codex", "codex-app-server", "codex-desktop"),
-        *("codex-sdk", "completion", "realtime", "transcription"),
-    }
-)
-_CLAUDE = frozenset({"claude-agent-sdk", "claude-code", "completion"})
-_GEMINI = frozenset({"live", "video"})
-
-KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys((*SERVICES, ANY_SERVICE), _OPENAI),
-    "openai": _OPENAI - _MEDIA,
-    "anthropic": _CLAUDE,
-    "azure": _OPENAI | {"foundry-agent", "moderation"},
-    "bedrock": frozenset(
-        {
-            *("agents", "completion", "converse", "embedding", "embeddings", "kb"),
-            *("knowledge-base", "nova-sonic", "video"),
-        }
-    ),
-    "gemini": _GEMINI,
-    "google": _GEMINI,
-    "vertex": _GEMINI,
-    "mistral": _OPENAI | {"embed"},
-    "xai": _OPENAI | {"embedding", "embeddings", "voice"},
-}
-"""Kinds of requests that other tools support, by prefix; they must not be taken for a model's name."""
-
-_MODELS_NOT_SUPPORTED = {
-    "bedrock": re.compile(r"amazon\.nova-(?:sonic|reel)|luma\.ray"),
-    "openai": re.compile(r"(?:^|-)realtime(?:-|$)"),
-}
-
-_PREFIXES_NOT_SUPPORTED = frozenset(
-    {
-        *("abliteration", "agentic", "ai21", "aimlapi", "alibaba", "alicloud", "aliyun"),
-        *("atlascloud", "bam", "bedrock-agent", "browser", "cloudera", "cloudflare-ai"),
-        *("cloudflare-gateway", "cohere", "cometapi", "dashscope", "docker", "elevenlabs"),
-        *("envoy", "f5", "fal", "github", "golang", "helicone"),
-        *("hyperbolic", "jfrog", "llama", "llamaapi", "mcp", "modelslab", "nscale"),
-        *("openclaw", "opencode", "package", "palm", "portkey", "promptfoo", "quiverai"),
-        *("qwak", "replicate", "ruby", "sagemaker", "slack", "snowflake", "transformers"),
-        *("transformers.js", "truefoundry", "vercel", "voyage", "watsonx", "webhook"),
-        *("websocket", "ws", "wss"),
-    }
-)
-"""Prefixes that other tools support."""
-
-_INSTEAD: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "claude-agent-sdk",
-            "claude-code",
-            "codex",
-            "codex-app-server",
-            "codex-desktop",
-            "codex-sdk",
-        ),
-        "use exec:<command> in a task of type agent to run its command line",
-    ),
-    "converse": "use bedrock:<model>, which calls Converse",
-    "embed": "use mistral:embedding:<model>",
-}
-_PROGRAM = re.compile(r"\.(go|rb)(?::\w+)?$")
-_OWN = "https://<url>, python:<file> and exec:<command> can call anything else"
-
-
-def not_supported(prefix: str, rest: str) -> Problem | None:
-    r"""Return the problem of an id from another tool whose kind of provider does not exist here.
-
-    Example:
-        >>> str(not_supported("azure", "tts:tts-1")).partition("\n")[0]
-        '.id: "azure:tts" is not supported'
-        >>> not_supported("openai", "gpt-4.1") is None
-        True
-    """
-    file = rest if prefix == "python" else "" if rest else prefix
-    if program := _PROGRAM.search(file):
-        runner = {"go": "go run", "rb": "ruby"}[program[1]]
-        hint = f"write the provider in Python, or run the file with exec:{runner} {file}"
-        return Problem(".id", f'"{file}" is not a Python file', hint)
-    if prefix in _PREFIXES_NOT_SUPPORTED:
-        hint = f"if its API is compatible with OpenAI, use openai:<model> with apiBaseUrl; {_OWN}"
-        return Problem(".id", f'"{prefix}:" is not supported', hint)
-    plain = prefix.removesuffix("-sdk")
-    service, colon, behind = rest.partition(":")
-    if plain == ANY_SERVICE and colon:
-        prefix, plain, rest = f"{prefix}:{service}", service, behind
-    kind = rest.partition(":")[0]
-    model = _MODELS_NOT_SUPPORTED.get(plain)
-    refused = KINDS_NOT_SUPPORTED.get(plain, frozenset())
-    if kind in refused or (prefix != plain and kind in _MEDIA):
-        named = kind
-    elif model is not None and model.search(rest):
-        named = rest
-    else:
-        return None
-    hint = _INSTEAD.get(named, f"use {prefix}:<model>; {_OWN}")
-    return Problem(".id", f'"{prefix}:{named}" is not supported', hint)
 
 
 def find_reader(prefix: str) -> Reader | None:
@@ -456,7 +354,7 @@ def resolve(
     else:
         prefix, rest = split_id(entry_id)
         read = readers.get(prefix) or find_reader(prefix)
-        if foreign := not_supported(prefix, rest):
+        if foreign := _not_supported(prefix, rest):
             found = [foreign]
         elif read is None:
             found = [_unknown(entry_id, custom)]
@@ -489,6 +387,14 @@ def resolve(
     )
 
 
+def _not_supported(prefix: str, rest: str) -> Problem | None:
+    if prefix in LOCAL:
+        return None
+    from trioeval.providers.kinds import not_supported
+
+    return not_supported(prefix, rest)
+
+
 def _without_command_secrets(text: str) -> str:
     from trioeval.providers.command_secrets import hide_in_command
 
@@ -503,13 +409,15 @@ def split_id(entry_id: str) -> tuple[str, str]:
         (('openai', 'chat:gpt-4.1'), ('python', 'answer.py:ask'), ('echo', ''))
         >>> split_id("file://answer.ts"), split_id("answer.mjs")
         (('javascript', 'answer.ts'), ('javascript', 'answer.mjs'))
+        >>> split_id("togetherai:m")
+        ('together', 'm')
     """
     if names_script(entry_id):
         return "javascript", entry_id.removeprefix("file://")
     if entry_id.startswith("file://"):
         return "python", entry_id.removeprefix("file://")
     prefix, _, rest = entry_id.partition(":")
-    return prefix, rest
+    return ALIASES.get(prefix, prefix), rest
 
 
 def _split(

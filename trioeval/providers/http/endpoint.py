@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import math
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -49,6 +51,14 @@ def _is_headers(value: Any) -> bool:
     )
 
 
+URL_PART = "letters, digits, dots, hyphens and underscores"
+
+
+def is_url_part(value: Any) -> bool:
+    """Return whether a value is a name that changes neither the host nor the path around it."""
+    return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value, re.ASCII) is not None
+
+
 ENDPOINT_KEYS = (
     Key("apiKey", "text", is_text, secret=True),
     Key("apiKeyEnvar", "text", is_text),
@@ -70,6 +80,19 @@ def is_secret_header(name: str) -> bool:
     return is_secret_name(name)
 
 
+@attrs.frozen
+class UrlPart:
+    """A part of a base URL that a config key or an environment variable sets."""
+
+    variable: str | None = None
+    default: str | None = None
+    """None if it has to be set; "{model}" is the model."""
+
+
+KINDS = ("chat", "responses", "embedding", "embeddings", "moderation")
+"""The kinds of requests that most services have."""
+
+
 @attrs.frozen(kw_only=True)
 class Service:
     """The description of a kind of service."""
@@ -88,14 +111,24 @@ class Service:
     """The path after a host that is given alone."""
     key_header: str = "authorization"
     """The header for the key; `authorization` holds it as a bearer token."""
+    credential: str = "api_key"
+    """The config key of the credential; with another one, `apiKey` is that of the service behind."""
     needs_key: bool = True
+    is_router: bool = False
+    """True if it passes calls on to services that cost money, wherever it runs."""
     organization_variable: str | None = None
     account_headers: Mapping[str, str] = attrs.field(factory=dict)
     """The headers for `organization` and `project`; a value without a header is an error."""
     limits_per_model: bool = True
     """True if each model has its own rate limits, and so its own lane."""
+    url_template: str | None = None
+    """The base URL with the names of `parts` in braces, if the config sets one or there is no other URL."""
+    parts: Mapping[str, UrlPart] = attrs.field(factory=dict)
+    """The parts of `url_template`, by snake_case config key; their values are names, never paths."""
     path: str = ""
-    """The end of every base URL; added if missing."""
+    """The end of every base URL, added if missing; `{model}` is the model."""
+    paths: Mapping[str, str] = attrs.field(factory=dict)
+    """Paths used instead if the config has one of these keys, whose values replace their names in braces."""
     version_path: str | None = None
     """The path used instead if the config sets an `apiVersion`; `{model}` is the model."""
     openai_models: bool = False
@@ -104,6 +137,14 @@ class Service:
     """Environment variables for defaults of the body, by key."""
     renames: Mapping[str, str] = attrs.field(factory=dict)
     """Other names that the service uses for keys of the body."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """The headers for some config keys, which are not in the body then; a scheme may follow a name."""
+    plain_models: str = ""
+    """Pattern of models that get no default temperature, because they refuse one; "" for none."""
+    kinds: tuple[str, ...] = KINDS
+    """The kinds of requests that an id may name; the first one if it names none."""
+    embeds_by_name: bool = False
+    """True if models with "embedding" in their names are called for embeddings."""
     rejects: frozenset[str] = frozenset()
     """Keys of the body that the service refuses."""
     url_keys: str = "apiBaseUrl"
@@ -114,8 +155,15 @@ class Service:
     """Config keys of this service alone."""
     config_names: Mapping[str, str] = attrs.field(factory=dict)
     """Other names of our config keys, both in snake_case."""
+    body_names: Mapping[str, str] = attrs.field(factory=dict)
+    """Fields of the body for config keys that are not ours and have another name there."""
     hosts: tuple[str, ...] = ()
     """The vendor's hosts besides that of the default URL; `*` is one or more letters, digits and hyphens."""
+
+    def key_name(self, name: str) -> str:
+        """Return a config key as documented, from its snake_case name."""
+        known = {to_snake(key.name): key.name for key in (*ENDPOINT_KEYS, *self.keys)}
+        return known.get(name, name)
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -158,7 +206,7 @@ class Endpoint:
     def costs_money(self) -> bool:
         """True if its replies cost money; not for a server on this machine, unless it is a router."""
         service = self.service
-        return service.family == "litellm" or (service.needs_key and not is_loopback(self.base_url))
+        return service.is_router or (service.needs_key and not is_loopback(self.base_url))
 
     def url(self, path: str) -> str:
         """Return the URL of a path below the base URL: `chat/completions`."""
@@ -214,13 +262,16 @@ def read_endpoint(
     from trioeval.providers.prices import list_prices, read_price
 
     given = {name: value for name, value in given.items() if value is not None}
-    found, url_variable, problems = _base_url(service, given, environ)
+    found, url_variable, problems = _base_url(service, model, given, environ)
+    service = attrs.evolve(service, path=_path(service, model, given))
     base_url, query, faults = _versioned(service, model, found, given.get("api_version"))
     problems += faults
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
     key = key_variable = ""
     key_source = "the key in the headers of the config"
-    given_key = headers.get(service.key_header) or headers.get("authorization", "")
+    given_key = headers.get(service.key_header, "")
+    if service.credential == "api_key":
+        given_key = given_key or headers.get("authorization", "")
     if not given_key:
         key, key_variable, faults = _key(service, given, environ, base_url)
         key_source = key_variable or ("config.apiKey" if key else "")
@@ -233,6 +284,7 @@ def read_endpoint(
     if problems:
         return None, problems
     own = {service.account_headers[name]: value for name, value in account.items()}
+    own |= _headers(service, given)
     if key:
         own[service.key_header] = f"Bearer {key}" if service.key_header == "authorization" else key
     price = given.get("price")
@@ -320,8 +372,51 @@ def _without_path(url: str, path: str) -> str:
     return url.removesuffix(path)
 
 
+def _headers(service: Service, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers for config keys of the service, and for a key of the service behind it."""
+    found: dict[str, str] = {}
+    for name, rule in service.headers.items():
+        if (value := given.get(name)) is not None:
+            header, _, scheme = rule.partition(" ")
+            text = value if isinstance(value, str) else json.dumps(value)
+            found[header] = f"{scheme} {text}" if scheme else text
+    if service.credential != "api_key" and given.get("api_key"):
+        found["authorization"] = f"Bearer {given['api_key'].strip()}"
+    return found
+
+
+def _path(service: Service, model: str, given: Mapping[str, Any]) -> str:
+    """Return the end of the base URL for a model."""
+    for name, path in service.paths.items():
+        if given.get(name):
+            return path.replace(f"{{{name}}}", quote(given[name], safe=""))
+    return service.path.replace("{model}", quote(model, safe="/"))
+
+
+def _filled_url(
+    service: Service, model: str, given: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str, list[Problem]]:
+    """Return `url_template` with its parts, and the problems of missing or invalid ones."""
+    url, problems = service.url_template or "", []
+    for name, part in service.parts.items():
+        variable = given.get(f"{name}_envar") or part.variable
+        found = given.get(name) or (environ.get(variable, "").strip() if variable else "")
+        text = found or (part.default or "").replace("{model}", model)
+        path = config_path(service.key_name(name))
+        if not text:
+            setting = f", or {variable} in the environment" if variable else ""
+            hint = f"set config.{service.key_name(name)}{setting}, or config.apiBaseUrl"
+            fault = f"{THIS_PROVIDER} needs {service.key_name(name)}"
+            problems.append(Problem(path, fault, hint))
+        elif found and not is_url_part(found):
+            source = f"the environment variable {variable} " if name not in given else ""
+            problems.append(Problem(path, f"{source}must be {URL_PART}, got {show(text)}"))
+        url = url.replace(f"{{{name}}}", quote(text, safe=""))
+    return url, problems
+
+
 def _base_url(
-    service: Service, given: Mapping[str, Any], environ: Mapping[str, str]
+    service: Service, model: str, given: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[str, str, list[Problem]]:
     """Return the base URL, its environment variable, and its problems; the first value found applies."""
     path = service.host_path
@@ -343,6 +438,9 @@ def _base_url(
             return url, "", [Problem(config_path(place), fault)]
         message = f"the environment variable {place} {fault}"
         return url, variable, [Problem(".config.apiBaseUrl", message)]
+    if service.url_template and (service.default_url is None or service.parts.keys() & given):
+        url, problems = _filled_url(service, model, given, environ)
+        return url, "", problems
     if service.default_url is not None:
         return service.default_url, "", []
     variable = service.url_variables[0]
@@ -389,12 +487,13 @@ def _key(
     service: Service, given: Mapping[str, Any], environ: Mapping[str, str], base_url: str
 ) -> tuple[str, str, list[Problem]]:
     """Return the key or "", the variable that holds it, and the problems."""
-    place = next((name for name in ("apiKey", "apiKeyEnvar") if to_snake(name) in given), None)
+    own = service.key_name(service.credential)
+    place = next((name for name in (own, "apiKeyEnvar") if to_snake(name) in given), None)
     variables = (given["api_key_envar"],) if "api_key_envar" in given else service.key_variables
     found = [(name, environ[name].strip()) for name in variables if environ.get(name, "").strip()]
-    if "api_key" in given:
-        found.insert(0, ("", given["api_key"].strip()))
-    path = config_path(place or "apiKey")
+    if service.credential in given:
+        found.insert(0, ("", given[service.credential].strip()))
+    path = config_path(place or own)
     if found:
         variable, key = found[0]
         if is_visible(key) and " " not in key:
@@ -409,7 +508,7 @@ def _key(
         hint = f"set {variables[0]} in the environment or in a file given with --env-file"
         return "", "", [Problem(path, fault, hint)]
     named = " or ".join(service.key_variables)
-    hint = f"set {named} in the environment or in a file given with --env-file, or config.apiKey"
+    hint = f"set {named} in the environment or in a file given with --env-file, or config.{own}"
     return "", "", [Problem(path, f"{THIS_PROVIDER} needs an API key", hint)]
 
 

@@ -4,6 +4,7 @@ Pure. A default is sent if neither config nor environment sets a value; a null i
 Reasoning models get none of the defaults, and no parameter that they would refuse.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -390,6 +391,8 @@ def body_parameters(
     if reasons is None:
         reasons = is_reasoning(model)
     defaults = {**({} if values.get("omit_defaults") else DEFAULTS), **variables}
+    if service.plain_models and re.search(service.plain_models, model, re.IGNORECASE):
+        defaults = {name: value for name, value in defaults.items() if name not in SAMPLING}
     body = {
         name: value for name, value in defaults.items() if (name in REASONING_DEFAULTS) == reasons
     }
@@ -399,7 +402,9 @@ def body_parameters(
     if reasons:
         body = _for_reasoning(body)
     return {
-        service.renames.get(name, name): value for name, value in body.items() if value is not None
+        service.renames.get(name, name): value
+        for name, value in body.items()
+        if value is not None and name not in service.headers
     }
 
 

@@ -8,14 +8,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from trioeval.errors import Problem
-from trioeval.providers.config import EntryContext, ProviderSettings, to_snake
+from trioeval.providers.config import EntryContext, ProviderSettings, is_text, to_snake
 from trioeval.providers.http.endpoint import Service
+from trioeval.providers.kinds import kind_problem
 from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.openai_media import ImageAdapter, read_speech, read_video
 from trioeval.providers.vendors.openai_models import needs_responses
 from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
 from trioeval.providers.vendors.openai_responses import read_responses
-from trioeval.providers.vendors.services import ANY_SERVICE, SERVICES, named_service
+from trioeval.providers.vendors.services import (
+    ANY_SERVICE,
+    BEHIND_GATEWAY,
+    GATEWAY,
+    SERVICES,
+    gateway_service,
+    named_service,
+)
 
 KindReader: TypeAlias = Callable[
     [Service, str, Mapping[str, Any], Mapping[str, str]], ProviderSettings | list[Problem]
@@ -34,6 +42,9 @@ READERS: Mapping[str, KindReader] = {
 }
 """The function that reads the entries of each kind."""
 
+_OTHER_NAMES = {("mistral", "embed"): "embedding"}
+"""Other names of kinds, by service."""
+
 ALIKE = 0.8
 """Likeness from which a text is a misspelt kind, and not part of a model's name."""
 
@@ -43,17 +54,31 @@ def read(
 ) -> ProviderSettings | list[Problem]:
     """Read an entry of any service with these kinds of endpoints; see `Reader`."""
     service = SERVICES.get(prefix)
-    if service is None:
+    if prefix == GATEWAY:
+        name, _, rest = rest.partition(":")
+        service, prefix = gateway_service(name), f"{GATEWAY}:{name}"
+        if service is None:
+            hint = (
+                f"supported are {', '.join(f'{GATEWAY}:{one}:<model>' for one in BEHIND_GATEWAY)}"
+            )
+            return [Problem(".id", f'"{prefix}" is not supported', hint)]
+    elif service is None:
         name, _, rest = rest.partition(":")
         service, prefix = named_service(name), f"{ANY_SERVICE}:{name}"
         if service is None:
             hint = f"write {ANY_SERVICE}:<service>:<model>"
             return [Problem(".id", f'"{prefix}" has no valid service name', hint)]
+    if rest in READERS and is_text(config.get("model")):
+        rest = f"{rest}:{config['model']}"
+    if service.embeds_by_name and config.get("task") in ("chat", "embedding"):
+        rest = f"{config['task']}:{rest}"
+        config = {name: value for name, value in config.items() if name != "task"}
     kind, model, problems = _split(service, prefix, rest)
     versioned = any(to_snake(key) == "api_version" for key in config)
     if kind is None:
         chosen = service.openai_models and needs_responses(model) and not versioned
-        kind = "responses" if chosen else "chat"
+        is_vector = service.embeds_by_name and "embedding" in model.lower()
+        kind = "responses" if chosen else "embedding" if is_vector else service.kinds[0]
     elif kind == "responses" and versioned and service.version_path is not None:
         fault = f"responses of {service.family} have no API version"
         problems.append(Problem(".config.apiVersion", fault, "leave it out"))
@@ -67,6 +92,7 @@ def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, l
     """Return kind and model with their problems; the kind is None if it is omitted."""
     kind: str | None
     kind, colon, model = rest.partition(":")
+    kind = _OTHER_NAMES.get((service.family, kind), kind)
     problems = []
     if kind not in READERS:
         # Model names of other services may contain colons (`llama3:8b`), and resemble a kind.
@@ -75,6 +101,8 @@ def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, l
             hint = f'did you mean "{prefix}:{close}:{model}"?'
             problems.append(Problem(".id", f'"{kind}" is not a kind of request', hint))
         kind, model = None, rest
+    elif kind not in service.kinds:
+        problems.append(kind_problem(prefix, kind, service.kinds))
     if not model.strip():
         fault = f'"{prefix}:{rest}" has no model name'
         problems.append(Problem(".id", fault, f"write {prefix}:<model>"))
