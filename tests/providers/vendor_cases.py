@@ -24,6 +24,7 @@ ENVIRON = {
     "GEMINI_API_KEY": KEY,
     "HF_TOKEN": KEY,
     "VERTEX_API_KEY": KEY,
+    "REPLICATE_API_TOKEN": KEY,
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": KEY,
     "AWS_SECRET_ACCESS_KEY": "aws-secret",
@@ -163,6 +164,8 @@ class Vendor:
     mistakes: Sequence[Mistake] = ()
     samples: Sequence[Any] = ()
     """More bodies, to be damaged."""
+    passes_keys: bool = False
+    """True if unknown keys of the config are sent."""
     lists: bool = False
     """True if the body of a reply may be a list."""
     texts: Texts | None = None

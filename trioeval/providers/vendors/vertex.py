@@ -523,7 +523,7 @@ def _blocks(value: Any) -> Any:
 def _can_sign() -> bool:
     try:
         return find_spec("google.auth") is not None
-    except ModuleNotFoundError:  # there is no package `google`
+    except ModuleNotFoundError:  # the package `google` is not installed
         return False
 
 
