@@ -4,13 +4,14 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
-from trioeval.providers.vendors import anthropic, gemini, huggingface
+from trioeval.providers.vendors import anthropic, gemini, huggingface, replicate
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors import gemini_request as gemini_body
 
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
+REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
         (GEMINI, "key of the entry", gemini.GenerateAdapter.entry_keys),
         (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
         (HUGGING_FACE, "key of generation", huggingface.GENERATION),
+        (REPLICATE, "key of the request", replicate.ReplicateAdapter.call_keys),
     ],
 )
 def test_every_key_of_a_vendor_is_in_the_reference(

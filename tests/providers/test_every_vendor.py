@@ -35,6 +35,7 @@ from vendor_cases import (
 from vendor_google import GENERATE
 from vendor_huggingface import ENTITIES, FEATURES, GENERATED, LABELS
 from vendor_openai import CHAT
+from vendor_replicate import PREDICTIONS
 from vendor_responses import RESPONSES
 from vendor_vectors import EMBED_CONTENT, EMBEDDINGS, MODERATIONS
 from vendor_vertex import EXPRESS
@@ -49,7 +50,7 @@ from trioeval.usage import Usage
 
 VENDORS = (
     *(CHAT, RESPONSES, MESSAGES, GENERATE, CONVERSE, EMBEDDINGS, EMBED_CONTENT, MODERATIONS),
-    *(GENERATED, LABELS, ENTITIES, FEATURES, EXPRESS),
+    *(GENERATED, LABELS, ENTITIES, FEATURES, EXPRESS, PREDICTIONS),
 )
 IN_WORDS = tuple((vendor, vendor.texts) for vendor in VENDORS if vendor.texts is not None)
 STREAMING = tuple((vendor, vendor.stream) for vendor in VENDORS if vendor.stream is not None)

@@ -171,7 +171,13 @@ REFUSED = (
     *(f"{prefix}:m" for prefix in sorted(PREFIXES_NOT_SUPPORTED)),
     *("a2a", "browser", "mcp", "n8n", "openclaw", "opencode", "openinterpreter", "slack", "ws"),
     *("elevenlabs:tts:m", "fal:image:m", "promptfoo:manual-input"),
-    *("promptfoo:model:m", "promptfoo:redteam:goat", "replicate:image:m", "slack:channel:c"),
+    *(
+        "promptfoo:model:m",
+        "promptfoo:redteam:goat",
+        "replicate:image:m",
+        "replicate:moderation:m",
+        "slack:channel:c",
+    ),
     *("transformers:text-generation:m", "watsonx:chat:m", "sagemaker:embedding:m"),
 )
 """Ids of kinds that promptfoo has and trioeval does not."""

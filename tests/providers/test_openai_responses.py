@@ -23,11 +23,8 @@ from vendor_responses import (
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Reply, Request
 from trioeval.providers.http.adapter import AdapterSettings
-from trioeval.providers.vendors.openai_responses import (
-    BackgroundSettings,
-    ResponsesAdapter,
-    read_responses,
-)
+from trioeval.providers.http.polling import PollingSettings
+from trioeval.providers.vendors.openai_responses import ResponsesAdapter, read_responses
 from trioeval.providers.vendors.services import SERVICES
 
 OPENAI = SERVICES["openai"]
@@ -38,7 +35,7 @@ CLOCK = {"name": "clock", "description": "Returns the time", "parameters": {"typ
 
 def adapter(model: str = "gpt-4.1", /, **config: Any) -> ResponsesAdapter:
     read = read_responses(OPENAI, model, config, ENVIRON)
-    assert isinstance(read, AdapterSettings | BackgroundSettings)
+    assert isinstance(read, AdapterSettings | PollingSettings)
     assert isinstance(read.adapter, ResponsesAdapter)
     return read.adapter
 

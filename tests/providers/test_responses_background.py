@@ -16,7 +16,7 @@ from loopback import Answer, Seen, as_json, serve
 from trioeval.errors import ProviderError
 from trioeval.providers import OpenProvider, Request, open_providers, resolve
 from trioeval.providers.http.wire import HttpReply
-from trioeval.providers.vendors.openai_responses import read_unfinished
+from trioeval.providers.vendors.openai_responses import BACKGROUND
 from trioeval.templates import Templates
 
 pytestmark = pytest.mark.network
@@ -254,4 +254,4 @@ def test_a_refused_request_has_no_response() -> None:
 )
 def test_only_an_unfinished_response_is_polled(status: int, body: Any, found: str | None) -> None:
     """Any other reply is final."""
-    assert read_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found
+    assert BACKGROUND.find_unfinished(HttpReply(status, {}, json.dumps(body).encode())) == found

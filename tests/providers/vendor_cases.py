@@ -24,6 +24,7 @@ ENVIRON = {
     "GEMINI_API_KEY": KEY,
     "HF_TOKEN": KEY,
     "VERTEX_API_KEY": KEY,
+    "REPLICATE_API_TOKEN": KEY,
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": KEY,
     "AWS_SECRET_ACCESS_KEY": "aws-secret",

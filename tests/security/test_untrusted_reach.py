@@ -255,7 +255,7 @@ def test_every_service_with_a_key_declares_its_hosts() -> None:
     servers = MODULES.keys() - CODE - LOCAL - own - sdks - {"http", "https", "bedrock", "vertex"}
     missing = []
     for prefix in sorted(servers):
-        model = "chat:m" if prefix in ("hf", "huggingface") else "m"
+        model = {"hf": "chat:m", "huggingface": "chat:m", "replicate": "a/b"}.get(prefix, "m")
         with pytest.raises(SuiteError) as caught:
             prepare(parse_suite({**PLAIN, "providers": [f"{prefix}:{model}"]}), environ={})
         hints = " ".join(one.hint or "" for one in caught.value.problems)

@@ -35,6 +35,7 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "gemini": _GEMINI,
     "google": _GEMINI,
     "vertex": _GEMINI,
+    "replicate": frozenset({"image", "moderation"}),
     "openai": _OPENAI - set(OPENAI_MEDIA),
     "meta": _OPENAI | {"embedding", "embeddings", "messages", "moderation"},
     "xai": _OPENAI | {"embedding", "embeddings", "voice"},
@@ -81,7 +82,7 @@ PREFIXES_NOT_SUPPORTED = frozenset(
     {
         *("a2a", "agentic", "bam", "bedrock-agent", "browser", "elevenlabs", "fal", "github"),
         *("golang", "llama", "mcp", "modelslab", "n8n", "openclaw"),
-        *("opencode", "openinterpreter", "package", "promptfoo", "quiverai", "replicate"),
+        *("opencode", "openinterpreter", "package", "promptfoo", "quiverai"),
         *("ruby", "sagemaker", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
         *("websocket", "ws", "wss"),
     }

@@ -80,7 +80,7 @@ _LONGEST = (
     "maxTokens",
     "max_new_tokens",
 )
-_INSIDE = ("generationConfig", "inferenceConfig", "parameters")
+_INSIDE = ("generationConfig", "inferenceConfig", "input", "parameters")
 _MANY = ("n", "candidateCount")
 
 

@@ -12,6 +12,7 @@ from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
 from trioeval.providers.vendors.anthropic import ANTHROPIC
 from trioeval.providers.vendors.gemini import GOOGLE
 from trioeval.providers.vendors.huggingface import ROUTER
+from trioeval.providers.vendors.replicate import REPLICATE
 from trioeval.providers.vendors.services import SERVICES
 from trioeval.providers.vendors.vertex import CREDENTIALS_VARIABLE, KEY_VARIABLES, VERTEX
 
@@ -52,7 +53,7 @@ def key_variables() -> frozenset[str]:
 def _vendors() -> Mapping[str, Vendor]:
     found: dict[str, list[str]] = {}
     vertex = attrs.evolve(VERTEX, key_variables=(*KEY_VARIABLES, CREDENTIALS_VARIABLE))
-    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE, ROUTER, vertex):
+    for service in (*SERVICES.values(), ANTHROPIC, GOOGLE, ROUTER, REPLICATE, vertex):
         own = [*_hosts(service)]
         named = (*service.key_variables, service.organization_variable)
         for variable in filter(None, named) if own else ():

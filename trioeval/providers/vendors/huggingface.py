@@ -31,6 +31,7 @@ from trioeval.providers.http.replies import (
     text,
 )
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.text import json_text
 
@@ -59,6 +60,7 @@ class TaskAdapter(Adapter):
     """One task of the inference API, for one model or one endpoint."""
 
     entry_keys = (Key("apiEndpoint", "text", is_text, secret=True),)
+    other_keys = OtherKeys(sends=False, not_here=frozenset({"metrics"}))
     show_thinking = False
 
     @classmethod

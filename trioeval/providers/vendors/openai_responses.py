@@ -2,32 +2,20 @@
 """OpenAI responses: a request to a body, a reply to an output."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import attrs
-import trio
 
-from trioeval.errors import Problem, ProviderError
+from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Media, Reply
-from trioeval.providers.config import Key, ProviderResources, is_flag
-from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
+from trioeval.providers.config import Key, is_flag
+from trioeval.providers.http.adapter import Adapter, AdapterSettings
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.http.failures import failure_text
-from trioeval.providers.http.replies import (
-    FILTERED,
-    count,
-    field,
-    is_success,
-    objects,
-    read_json,
-    read_metadata,
-    text,
-)
+from trioeval.providers.http.polling import Polling, PollingSettings
+from trioeval.providers.http.replies import FILTERED, count, field, objects, read_metadata, text
 from trioeval.providers.http.streams import ServerEvent, load_event
-from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
+from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.media import take_media
 from trioeval.providers.vendors.chat import ENTRY_KEYS
 from trioeval.providers.vendors.chat import PARAMETERS as CHAT_PARAMETERS
@@ -50,85 +38,8 @@ from trioeval.providers.vendors.responses_messages import (
 )
 from trioeval.usage import Usage
 
-# OpenAI responses in the background: requested, polled, and cancelled if no longer needed.
-#
-# The service returns an id at once, under which the response is polled until it is finished. When the caller
-# stops waiting, a request cancels it, because it would continue and charge for it. Only a
-# response whose id never arrived cannot be cancelled.
-
-
-PERIOD = 1.0
-"""Seconds between two polls of a response."""
-
-CANCEL_GRACE = 10.0
-"""Maximum seconds for cancelling a response."""
-
-UNFINISHED = frozenset({"queued", "in_progress"})
-"""Statuses of a response in progress."""
-
-
-class BackgroundSettings(AdapterSettings):
-    """The settings of a provider with responses in the background."""
-
-    @asynccontextmanager
-    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
-        """Open the adapter with the client of the run."""
-        yield BackgroundProvider(self.adapter, await shared.http())
-
-
-class BackgroundProvider(HttpProvider):
-    """A provider that calls a service in the background.
-
-    A poll that fails is a failure of the call, and cancels the response: only the lane retries.
-    """
-
-    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
-        timeout = adapter.endpoint.timeout
-        with trio.move_on_after(timeout):
-            reply = await self._client.send(ready)
-            response_id = read_unfinished(reply)
-            if response_id:
-                reply = await self._wait_finished(f"responses/{quote(response_id, safe='')}")
-            return await read_reply(adapter, reply)
-        url = request_source(ready.method, ready.url)
-        title = f"no finished response within {timeout:g} seconds from"
-        raise ProviderError("attempt_timeout", failure_text(title, url, advice="raise timeoutMs"))
-
-    async def _wait_finished(self, path: str) -> HttpReply:
-        """Return the reply with the finished response, or with a failure."""
-        endpoint = self.adapter.endpoint
-        look = HttpRequest(
-            endpoint.url(path),
-            endpoint.headers,
-            None,
-            "GET",
-            max_reply_bytes=endpoint.max_reply_bytes,
-        )
-        stop = HttpRequest(endpoint.url(f"{path}/cancel"), endpoint.headers, b"{}")
-        is_finished = False
-        try:
-            while True:
-                await trio.sleep(PERIOD)
-                reply = await self._client.send(look)
-                if read_unfinished(reply) is None:
-                    is_finished = is_success(reply)
-                    return reply
-        finally:
-            if not is_finished:
-                # The service must be notified even if the run is cancelled, or it continues to charge.
-                with trio.move_on_after(CANCEL_GRACE, shield=True), suppress(ProviderError):
-                    await self._client.send(stop)
-
-
-def read_unfinished(reply: HttpReply) -> str | None:
-    """Return the id of the response in a reply, if that is in progress.
-
-    Returns:
-        "" if it has no id; None if the reply has no unfinished response.
-    """
-    data = read_json(reply.body) if is_success(reply) else None
-    return (text(data, "id") or "") if text(data, "status") in UNFINISHED else None
-
+BACKGROUND = Polling("response", "responses", frozenset({"queued", "in_progress"}))
+"""Responses in the background."""
 
 # OpenAI responses: reading of an event stream.
 #
@@ -315,7 +226,7 @@ class ResponsesAdapter(Adapter):
         status = text(data, "status") or "completed"
         if status in ("failed", "cancelled"):
             raise self.failure("server", f"the response ended as {status}", reply)
-        if status in UNFINISHED:
+        if status in BACKGROUND.unfinished:
             fault = f"the response is still {status}"
             raise self.failure("malformed_reply", fault, reply, advice="")
         if not isinstance(data.get("output"), list):
@@ -347,4 +258,4 @@ def read_responses(
     found = ResponsesAdapter.read_entry(service, model, config, environ)
     if isinstance(found, list) or not found.adapter.given.get("background"):
         return found
-    return BackgroundSettings(found.adapter, warnings=found.warnings)
+    return PollingSettings(found.adapter, BACKGROUND, warnings=found.warnings)

@@ -36,6 +36,7 @@ from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvid
 from trioeval.providers.http.endpoint import Endpoint, Service, digest, read_endpoint
 from trioeval.providers.http.replies import count, field, objects, read_number
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.prices import list_prices
 from trioeval.providers.secrets import longest_first
 from trioeval.providers.vendors import anthropic_request as anthropic_body
@@ -188,6 +189,7 @@ class VertexEmbedAdapter(Adapter):
     """Embeddings of texts; a request has one text."""
 
     call_keys = (Key("autoTruncate", "true or false", is_flag),)
+    other_keys = OtherKeys(sends=False, not_here=frozenset({"metrics"}))
     returns = "embedding"
     show_thinking = False
     origin_fields: ClassVar[Mapping[str, str]] = {}
@@ -366,7 +368,7 @@ class _Entry:
         endpoint = attrs.evolve(
             endpoint,
             organization=digest(source.account),
-            signing_secrets=longest_first(secrets_in(source.info or {})),
+            other_secrets=longest_first(secrets_in(source.info or {})),
             sent_variables=() if self._is_own else (CREDENTIALS_VARIABLE,),
             key_source="the Google credentials and their permissions",
         )
@@ -523,7 +525,7 @@ def _blocks(value: Any) -> Any:
 def _can_sign() -> bool:
     try:
         return find_spec("google.auth") is not None
-    except ModuleNotFoundError:  # there is no package `google`
+    except ModuleNotFoundError:  # the package `google` is not installed
         return False
 
 
