@@ -351,7 +351,7 @@ def test_a_plan_runs_no_code_but_the_suite_file(tmp_path: Path) -> None:
 
 
 def test_a_statement_on_one_line_fails_its_rows_as_in_promptfoo(tmp_path: Path) -> None:
-    """`return return x` is no JavaScript; the suite loads, with a warning for each such code."""
+    """`return return x` is not JavaScript; the suite loads, with a warning for each such code."""
     write(
         tmp_path,
         suite_yaml=r"""

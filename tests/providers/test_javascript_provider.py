@@ -78,7 +78,7 @@ def outputs(replies: list[Reply | ProviderError]) -> list[Any]:
 
 
 def test_a_class_is_created_once_and_called(tmp_path: Path) -> None:
-    """It keeps its state, and gets its config; what it prints is no reply."""
+    """It keeps its state, and gets its config; what it prints does not disturb a reply."""
     write(tmp_path, mine_js=CLASS)
     first, second = asked(tmp_path, "mine.js", "a", "b", style="dry", timeoutMs=50_000)
     assert isinstance(first, Reply)
