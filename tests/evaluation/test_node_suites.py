@@ -98,7 +98,7 @@ tests: [{vars: {v: file://error.js}}, {vars: {v: file://throws.js}}, {vars: {v: 
     errors = [row["error"] for row in rows_of(tmp_path, code=100)]
     assert "the function of file://error.js returned an error: not today" in errors[0]
     assert "TypeError: fs.no is not a function (line 3 of throws.js)" in errors[1]
-    assert 'the function of file://nothing.js must return {"output": text}' in errors[2]
+    assert 'the function of file://nothing.js must return {"output": a value}' in errors[2]
 
 
 def test_code_of_assertions_and_transforms_uses_node(tmp_path: Path) -> None:
@@ -202,6 +202,16 @@ def test_functions_of_a_config_are_called(tmp_path: Path) -> None:
     )
     (provider,) = load_suite(tmp_path / "suite.json").providers
     assert provider.config == {"tools": [{"eol": "\n"}], "deep": [{"a": 1}, {"level": 3}]}
+    # A function inside of a suite in JavaScript is called later, with arguments.
+    write(
+        tmp_path,
+        own_js="module.exports = { prompts: ['x'], providers: [{ id: 'https://h.example', config: "
+        "{ body: '{{prompt}}', transformResponse: (json) => json.a } }] };",
+    )
+    (provider,) = load_suite(tmp_path / "own.js").providers
+    assert (
+        provider.config["transformResponse"] == "file://own.js:providers.0.config.transformResponse"
+    )
     (tmp_path / "made.js").write_text("exports.tools = () => {\n  throw new Error('no tools');\n}")
     (found, _) = problems(tmp_path, "suite.json")
     assert 'config.tools: tools of "made.js" failed: Error: no tools (line 2 of made.js)' in found

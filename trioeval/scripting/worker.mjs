@@ -56,6 +56,35 @@ function findSources() {
         return next(pathToFileURL(found).href, context);
       }
     },
+    load(url, context, next) {
+      const loaded = next(url, context);
+      if (!/\.[cm]?ts$/.test(url) || !loaded.source || !Module.stripTypeScriptTypes) return loaded;
+      return { ...loaded, source: withTypeImports(String(loaded.source)) };
+    },
+  });
+}
+
+const IMPORT = /^[ \t]*import\s+(?!type\b)([\w$\s,{}]+?)\s+from\s*(['"])[^'"\n]+\2;?/gm;
+
+// Compilers drop imports that only types use, but Node keeps them unless they are marked as types. Lines stay.
+function withTypeImports(source) {
+  let compiled;
+  try {
+    compiled = Module.stripTypeScriptTypes(source, { mode: 'transform' });
+  } catch {
+    return source; // Node reports its error
+  }
+  const rest = compiled.replace(IMPORT, '');
+  const isUsed = (name) => new RegExp(`(?<![\\w$.])${name.replaceAll('$', '\\$')}(?![\\w$])`).test(rest);
+  return source.replace(IMPORT, (statement, names) => {
+    const bindings = names.replace(/\btype\s+\w+/g, '').match(/[\w$]+(?!\s+as\b)(?=\s*(?:[,}]|$))/g) ?? [];
+    const unused = bindings.filter((name) => !isUsed(name));
+    if (unused.length === bindings.length) return statement.replace(/[^\n]/g, ' ');
+    return statement.replace(/\{[^}]*\}/, (list) =>
+      list.replace(/(?<=[{,]\s*)(?!type\s)([\w$]+(?:\s+as\s+([\w$]+))?)/g, (one, name, local) =>
+        unused.includes(local ?? name) ? `type ${one}` : one,
+      ),
+    );
   });
 }
 
