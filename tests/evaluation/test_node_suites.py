@@ -267,6 +267,23 @@ def test_a_suite_in_javascript_is_a_document(tmp_path: Path) -> None:
     assert "must be an object" in number
 
 
+def test_tests_may_contain_functions_if_they_are_an_export(tmp_path: Path) -> None:
+    """Those that a function makes exist nowhere else, and are refused."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/all.js").write_text(
+        "exports.all = [{ assert: [{ type: 'javascript', value: (output) => output === 'x' }] }];"
+        "exports.make = () => exports.all;"
+    )
+    write(
+        tmp_path,
+        suite_yaml="providers: [echo]\nprompts: [x, y]\ntests: file://sub/all.js:all\n",
+        made_yaml="providers: [echo]\nprompts: [x]\ntests: file://sub/all.js:make\n",
+    )
+    assert [row["success"] for row in rows_of(tmp_path, code=100)] == [True, False]
+    (found,) = problems(tmp_path, "made.yaml")
+    assert "$.0.assert.0.value is a function, which the result of a function must not" in found
+
+
 def test_everything_that_needs_node_is_refused_at_once_without_it(tmp_path: Path) -> None:
     """Each problem has its place, and nothing is paid."""
     write(
