@@ -137,7 +137,7 @@ def test_errors_of_before_all_are_reported_before_any_call(tmp_path: Path) -> No
     ("text", "message"),
     [
         ("file://nowhere.py:f", "file not found"),
-        ("file://hooks.js", "extensions are functions in Python files"),
+        ("file://hooks.rb", "is not code that can be run"),
         ("file://hooks.py:missing", "missing"),
         ("hooks", "is not code that can be run"),
     ],
@@ -146,7 +146,6 @@ def test_extensions_that_cannot_be_called_are_reported(
     tmp_path: Path, text: str, message: str
 ) -> None:
     """All of them are reported, each at its position."""
-    (tmp_path / "hooks.js").write_text("module.exports = () => 1")
     suite = suite_of(tmp_path, "def f(a, b): pass", extensions=["file://hooks.py:f", text])
     (problem,) = wrong(suite)
     assert problem.startswith("$.extensions[1]: ")

@@ -98,7 +98,7 @@ tests: [{vars: {v: file://error.js}}, {vars: {v: file://throws.js}}, {vars: {v: 
     errors = [row["error"] for row in rows_of(tmp_path, code=100)]
     assert "the function of file://error.js returned an error: not today" in errors[0]
     assert "TypeError: fs.no is not a function (line 3 of throws.js)" in errors[1]
-    assert 'the function of file://nothing.js must return {"output": text}' in errors[2]
+    assert 'the function of file://nothing.js must return {"output": a value}' in errors[2]
 
 
 def test_code_of_assertions_and_transforms_uses_node(tmp_path: Path) -> None:
@@ -202,6 +202,16 @@ def test_functions_of_a_config_are_called(tmp_path: Path) -> None:
     )
     (provider,) = load_suite(tmp_path / "suite.json").providers
     assert provider.config == {"tools": [{"eol": "\n"}], "deep": [{"a": 1}, {"level": 3}]}
+    # A function inside of a suite in JavaScript is called later, with arguments.
+    write(
+        tmp_path,
+        own_js="module.exports = { prompts: ['x'], providers: [{ id: 'https://h.example', config: "
+        "{ body: '{{prompt}}', transformResponse: (json) => json.a } }] };",
+    )
+    (provider,) = load_suite(tmp_path / "own.js").providers
+    assert (
+        provider.config["transformResponse"] == "file://own.js:providers.0.config.transformResponse"
+    )
     (tmp_path / "made.js").write_text("exports.tools = () => {\n  throw new Error('no tools');\n}")
     (found, _) = problems(tmp_path, "suite.json")
     assert 'config.tools: tools of "made.js" failed: Error: no tools (line 2 of made.js)' in found
@@ -255,6 +265,23 @@ def test_a_suite_in_javascript_is_a_document(tmp_path: Path) -> None:
     )
     (number,) = problems(tmp_path, "d.js")
     assert "must be an object" in number
+
+
+def test_tests_may_contain_functions_if_they_are_an_export(tmp_path: Path) -> None:
+    """Those that a function makes exist nowhere else, and are refused."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/all.js").write_text(
+        "exports.all = [{ assert: [{ type: 'javascript', value: (output) => output === 'x' }] }];"
+        "exports.make = () => exports.all;"
+    )
+    write(
+        tmp_path,
+        suite_yaml="providers: [echo]\nprompts: [x, y]\ntests: file://sub/all.js:all\n",
+        made_yaml="providers: [echo]\nprompts: [x]\ntests: file://sub/all.js:make\n",
+    )
+    assert [row["success"] for row in rows_of(tmp_path, code=100)] == [True, False]
+    (found,) = problems(tmp_path, "made.yaml")
+    assert "$.0.assert.0.value is a function, which the result of a function must not" in found
 
 
 def test_everything_that_needs_node_is_refused_at_once_without_it(tmp_path: Path) -> None:
@@ -351,7 +378,7 @@ def test_a_plan_runs_no_code_but_the_suite_file(tmp_path: Path) -> None:
 
 
 def test_a_statement_on_one_line_fails_its_rows_as_in_promptfoo(tmp_path: Path) -> None:
-    """`return return x` is no JavaScript; the suite loads, with a warning for each such code."""
+    """`return return x` is not JavaScript; the suite loads, with a warning for each such code."""
     write(
         tmp_path,
         suite_yaml=r"""

@@ -212,7 +212,7 @@ def test_programs_without_a_value(value: str, status: Status, error: str, tmp_pa
             "a program cannot compute a member of a list",
         ),
         ({"type": "python", "value": "file://checks.ts"}, "file not found"),
-        ({"type": "python", "value": "file://typed.ts:f"}, "name the .js file"),
+        ({"type": "python", "value": "file://typed.ts:f"}, "is TypeScript, so it needs Node"),
         ({"type": "python", "value": "file://check.py"}, 'did you mean "checks.py"?'),
         ({"type": "python", "value": "file://checks.py:fial"}, 'function "fial" not found'),
         ({"type": "python", "value": "file://wrong.py"}, "not Python"),
@@ -246,6 +246,7 @@ def test_invalid_code_is_reported_before_a_run(
 ) -> None:
     """The message has the position and the valid forms."""
     monkeypatch.setenv("TRIOEVAL_RUBY", "no-ruby")
+    monkeypatch.setenv("TRIOEVAL_NODE", "no-node")
     for name, text in {
         "typed.ts": "",
         "wrong.py": "def (",

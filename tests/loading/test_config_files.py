@@ -111,7 +111,7 @@ def test_a_function_in_a_config_is_replaced_by_its_result(tmp_path: Path) -> Non
 def test_a_function_in_a_config_that_cannot_be_called_is_refused(tmp_path: Path) -> None:
     """The provider must not get the name of the file as a text."""
     (tmp_path / "own.py").write_text("def fails():\n    raise ValueError('no')\n")
-    config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}  # there is no such file
+    config = {"a": "file://own.py:fails", "b": ["file://x.js:f"]}  # the second file is missing
     fails, script = problems_of(tmp_path, providers=[{"id": "python:own.py", "config": config}])
     assert 'config.a: fails of "own.py" failed: ValueError: no' in fails
     assert 'config.b[0]: file not found: "x.js"' in script

@@ -78,7 +78,7 @@ def outputs(replies: list[Reply | ProviderError]) -> list[Any]:
 
 
 def test_a_class_is_created_once_and_called(tmp_path: Path) -> None:
-    """It keeps its state, and gets its config; what it prints is no reply."""
+    """It keeps its state, and gets its config; what it prints does not disturb a reply."""
     write(tmp_path, mine_js=CLASS)
     first, second = asked(tmp_path, "mine.js", "a", "b", style="dry", timeoutMs=50_000)
     assert isinstance(first, Reply)
@@ -125,15 +125,17 @@ def test_common_js_runs_in_a_package_of_modules(tmp_path: Path) -> None:
 
 @NEEDS_TYPES
 def test_types_are_removed_and_files_without_suffix_are_found(tmp_path: Path) -> None:
-    """An enum and a parameter property are more than types."""
+    """An enum and a parameter property are more than types; imports that only types use are left out."""
     write(
         tmp_path,
         a_ts="""
         import { shout } from './lib/shout';
         import type { Options } from 'not-installed';
+        import { Settings, Other as Another } from './lib/shout';
+        import absent, { Missing } from 'not-installed';
         enum Kind { One = 'one' }
         export default class P {
-          constructor(private options: Options) {}
+          constructor(private options: Options | Settings | Another<Missing>) {}
           async callApi(prompt: string): Promise<{ output: string }> {
             return { output: shout(prompt) + Kind.One + this.options.config.x };
           }

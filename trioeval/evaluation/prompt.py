@@ -221,7 +221,7 @@ class VariableSource:
 
     async def _from_file(
         self, name: str, reference: str, step: Step, variables: Mapping[str, Any]
-    ) -> str:
+    ) -> Any:
         try:
             # A hook may have made the value, so it cannot be checked when the suite is loaded.
             path = self.context.file(reference)
@@ -238,7 +238,7 @@ class VariableSource:
             return _output(answer, name, f"{_GET_VAR} of {reference}")
         arguments.append({"id": self.provider_names[step.column.provider_index]})
         answer = await self.scripts.javascript_file(path, None, VARIABLE_NAMES, arguments)
-        return _output(answer, name, f"the function of {reference}")
+        return _output(answer, name, f"the function of {reference}", of_python=False)
 
 
 def _files_of(step: Step) -> Sequence[str]:
@@ -249,15 +249,18 @@ def _files_of(step: Step) -> Sequence[str]:
     return [name for name in named if name != CONVERSATION_VARIABLE]
 
 
-def _output(answer: Any, name: str, function: str) -> str:
-    """Return the output of a variable function, if it is valid."""
+def _output(answer: Any, name: str, function: str, *, of_python: bool = True) -> Any:
+    """Return the output of a variable function, if it is valid; that of JavaScript is any value, as it is."""
     match answer:
         case {"error": error} if error:
             raise InputError(f"variable {name}: {function} returned an error: {error}")
-        case {"output": str(output)} if output:
+        case {"output": str(output)} if output and of_python:
             return output.strip()
+        case {"output": output} if output and not of_python:
+            return output
         case _:
-            msg = f'variable {name}: {function} must return {{"output": text}}'
+            right = "text" if of_python else "a value"
+            msg = f'variable {name}: {function} must return {{"output": {right}}}'
             raise InputError(msg)
 
 

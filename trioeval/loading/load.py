@@ -387,7 +387,7 @@ def _run(file: Path, context: FileContext) -> Any:
     context.check_code(quote(file.name))
     check_node(file, "is a suite", context)
     runs = attrs.evolve(context, trust=attrs.evolve(context.trust, plans=False))
-    return call_function(file, "document:", (), runs)
+    return call_function(file, "value:", (), runs)
 
 
 def parse_suite(

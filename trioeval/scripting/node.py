@@ -13,7 +13,6 @@ from pathlib import Path
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.scripting import TYPESCRIPT, WORKER
 
-_VARIABLES = ("TRIOEVAL_NODE", "PROMPTFOO_NODE")
 _FIRST_WITH_TYPES = "22.6"
 _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 _ELSE = "set TRIOEVAL_NODE to its path"
@@ -80,7 +79,11 @@ def node_command(environ: Mapping[str, str], memory_mb: int = 0) -> tuple[str, .
 
 
 def _command(environ: Mapping[str, str]) -> str:
-    return next(filter(None, map(environ.get, _VARIABLES)), "node")
+    return _variable("NODE", environ) or "node"
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str | None:
+    return environ.get(f"TRIOEVAL_{name}") or environ.get(f"PROMPTFOO_{name}")
 
 
 @lru_cache(16)

@@ -6,10 +6,10 @@
 //
 // exact:NAME    the export NAME
 // prefer:NAME   the export NAME, otherwise the default export, or the only function that the file exports
-// value:NAME    the export NAME, or the default export; called if it is a function
-// document:     the default export is a suite; functions in it become references to them
-// provider:NAME the default export, or a member of it, is a class with `callApi`, or a function; the arguments of each request are
-//               the prompt, the context and the options of the class
+// value:NAME    the export NAME, or the default export; called if it is a function. A function inside of the
+//               value becomes a reference to it.
+// provider:NAME the export NAME, or the default export, is a class with `callApi`, or a function; the arguments
+//               of each request are the prompt, the context and the options of the class
 // script:       the arguments are a function of a list in JSON, as text, and that list; it finds functions of
 //               files with trioevalFind
 
@@ -56,6 +56,35 @@ function findSources() {
         return next(pathToFileURL(found).href, context);
       }
     },
+    load(url, context, next) {
+      const loaded = next(url, context);
+      if (!/\.[cm]?ts$/.test(url) || !loaded.source || !Module.stripTypeScriptTypes) return loaded;
+      return { ...loaded, source: withTypeImports(String(loaded.source)) };
+    },
+  });
+}
+
+const IMPORT = /^[ \t]*import\s+(?!type\b)([\w$\s,{}]+?)\s+from\s*(['"])[^'"\n]+\2;?/gm;
+
+// Compilers drop imports that only types use, but Node keeps them unless they are marked as types. Lines stay.
+function withTypeImports(source) {
+  let compiled;
+  try {
+    compiled = Module.stripTypeScriptTypes(source, { mode: 'transform' });
+  } catch {
+    return source; // Node reports its error
+  }
+  const rest = compiled.replace(IMPORT, '');
+  const isUsed = (name) => new RegExp(`(?<![\\w$.])${name.replaceAll('$', '\\$')}(?![\\w$])`).test(rest);
+  return source.replace(IMPORT, (statement, names) => {
+    const bindings = names.replace(/\btype\s+\w+/g, '').match(/[\w$]+(?!\s+as\b)(?=\s*(?:[,}]|$))/g) ?? [];
+    const unused = bindings.filter((name) => !isUsed(name));
+    if (unused.length === bindings.length) return statement.replace(/[^\n]/g, ' ');
+    return statement.replace(/\{[^}]*\}/, (list) =>
+      list.replace(/(?<=[{,]\s*)(?!type\s)([\w$]+(?:\s+as\s+([\w$]+))?)/g, (one, name, local) =>
+        unused.includes(local ?? name) ? `type ${one}` : one,
+      ),
+    );
   });
 }
 
@@ -106,9 +135,12 @@ async function find(file, target) {
   if (kind === 'value') {
     const value = name ? named(exported, name) : main(exported);
     if (value === undefined) throw new TypeError(`it exports no ${JSON.stringify(name)}`);
-    return (...values) => (typeof value === 'function' ? value(...values) : value);
+    return async (...values) => {
+      const isMade = typeof value === 'function';
+      const data = isMade ? await value(...values) : value;
+      return asData(data, path.relative(process.cwd(), file), name && !isMade ? [name] : [], isMade);
+    };
   }
-  if (kind === 'document') return suite(main(exported), path.basename(file));
   if (kind === 'provider') return provider(name ? named(exported, name) : main(exported));
   let found = name ? named(exported, name) : undefined;
   if (kind === 'prefer' && typeof found !== 'function') {
@@ -120,21 +152,18 @@ async function find(file, target) {
   return found;
 }
 
-// A suite as data: a function, or a provider, becomes `file://FILE:` and its path.
-function suite(written, file) {
-  const isMade = typeof written === 'function';
-  const data = (value, at) => {
-    if (typeof value === 'function' || typeof value?.callApi === 'function') {
-      const place = `$.${at.join('.')}`;
-      if (isMade) throw new TypeError(`${place} is a function, which a suite made by a function must not contain`);
-      if (!at.every((name) => /^\w+$/.test(name))) throw new TypeError(`${place} is a function under an unusual key`);
-      return `file://${file}:${at.join('.')}`;
-    }
-    if (Array.isArray(value)) return value.map((one, index) => data(one, [...at, index]));
-    if (value === null || typeof value !== 'object' || typeof value.toJSON === 'function') return value;
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, data(one, [...at, name])]));
-  };
-  return async () => data(await (isMade ? written() : written), []);
+// A value as data: a function, or a provider, becomes `file://FILE:` and its path in the export.
+function asData(value, file, at, isMade) {
+  if (typeof value === 'function' || typeof value?.callApi === 'function') {
+    const place = `$.${at.join('.')}`;
+    if (isMade) throw new TypeError(`${place} is a function, which the result of a function must not contain`);
+    if (!at.every((name) => /^\w+$/.test(name))) throw new TypeError(`${place} is a function under an unusual key`);
+    return `file://${file}:${at.join('.')}`;
+  }
+  if (Array.isArray(value)) return value.map((one, index) => asData(one, file, [...at, index], isMade));
+  if (value === null || typeof value !== 'object' || typeof value.toJSON === 'function') return value;
+  const members = Object.entries(value).map(([name, one]) => [name, asData(one, file, [...at, name], isMade)]);
+  return Object.fromEntries(members);
 }
 
 // One object for each config, because it may keep state between calls.
@@ -255,7 +284,7 @@ async function once([requested, answered, lifeline]) {
 
 // Node itself checks no ES modules in files whose suffix leaves open what they are.
 function check(file) {
-  const written = fs.readFileSync(file, 'utf8');
+  const written = fs.readFileSync(file, 'utf8').replace(/^#!.*/, '');
   const isTyped = /\.[cm]?ts$/i.test(file) && Module.stripTypeScriptTypes !== undefined;
   try {
     const source = isTyped ? Module.stripTypeScriptTypes(written, { mode: 'transform' }) : written;

@@ -26,6 +26,7 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
 from trioeval.grading.kind import Role
+from trioeval.scripting import names_script
 from trioeval.suite.model import ProviderEntry
 from trioeval.suite.sources.prompts import read_text
 from trioeval.templates import Templates
@@ -47,7 +48,12 @@ def grader_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
     def one(value: Any) -> Grader:
         if not isinstance(value, str | dict):
             raise MistakenError(Mistake(f"must be {_FORMS}, got {kind(value)}"))
-        if isinstance(value, str) and names_file(value) and ".py" not in value:
+        if (
+            isinstance(value, str)
+            and names_file(value)
+            and ".py" not in value
+            and not names_script(value)
+        ):
             file = context.file(value)
             return structured(read_placed(file), file, one)
         entry: ProviderEntry = converter.structure(value, ProviderEntry)
