@@ -46,11 +46,17 @@ class Request:
     prompt_idx: int = 0
     repeat_index: int = 0
     media: tuple["Media", ...] = ()
-    """Media whose URIs are in the prompt; built-in providers send their bytes in place of the URIs."""
+    """Media whose URIs are in the prompt with a mark; `inlined` replaces these by the bytes."""
 
 
 MEDIA_SCHEME = "trioeval://media/"
 """The beginning of the URIs that stand for media in outputs and prompts."""
+
+DATA_MARK = "#data"
+"""The end of a URI in a prompt in whose place a request has the bytes as a `data:` URI."""
+
+BASE64_MARK = "#base64"
+"""The end of a URI in a prompt in whose place a request has the bytes in base64."""
 
 
 @attrs.define(repr=False)
