@@ -1,4 +1,3 @@
-# Separate from `evaluation.grader_calls`: together they exceed 600 lines.
 """Media of a reply in the request to its judge: parts of the last message of the user.
 
 A request names the bytes by URIs with a mark, and has the media beside its prompt; the bytes take the place
