@@ -4,11 +4,19 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
-from trioeval.providers.vendors import anthropic, gemini, huggingface, replicate
+from trioeval.providers.vendors import (
+    anthropic,
+    gemini,
+    gemini_media,
+    huggingface,
+    openai_media,
+    replicate,
+)
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors import gemini_request as gemini_body
 
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
+MEDIA = (DOCS / "reference" / "providers" / "openai-media.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
 REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
@@ -24,6 +32,14 @@ REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
         (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
         (HUGGING_FACE, "key of generation", huggingface.GENERATION),
         (REPLICATE, "key of the request", replicate.ReplicateAdapter.call_keys),
+        (GEMINI, "key of Imagen", gemini_media.ImagenAdapter.call_keys),
+        (MEDIA, "key of images", openai_media.ImageAdapter.call_keys),
+        (MEDIA, "key of speech", openai_media.SpeechAdapter.call_keys),
+        (
+            MEDIA,
+            "key of video",
+            (*openai_media.VideoAdapter.call_keys, *openai_media.VideoAdapter.entry_keys),
+        ),
     ],
 )
 def test_every_key_of_a_vendor_is_in_the_reference(

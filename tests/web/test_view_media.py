@@ -7,6 +7,7 @@ from view_server import in_trio, make_store, serving
 
 from trioeval.providers.fake.pictures import picture
 from trioeval.providers.media import read_media
+from trioeval.store.database import media_folder
 
 pytestmark = [pytest.mark.attack("web pages"), pytest.mark.network]
 
@@ -18,7 +19,7 @@ CAT = read_media(picture("a cat"))
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = make_store(tmp_path_factory.mktemp("view"), SUITE)
-    folder = path.with_name(f"{path.stem}-media")
+    folder = media_folder(path)
     folder.mkdir()
     (folder / CAT.file).write_bytes(picture("a cat"))
     (folder / f"{CAT.sha256}.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
@@ -52,7 +53,7 @@ def test_other_files_and_other_names_are_not_found(database: Path) -> None:
                 f"{CAT.sha256}.svg",
                 f"{CAT.sha256}.jpg",
                 f"{CAT.sha256.upper()}.png",
-                f"..%2f{database.stem}-media%2f{CAT.file}",
+                f"..%2fmedia%2f{CAT.file}",
                 f"%2e%2e/{database.name}",
                 f"{CAT.file}%00",
                 f"{CAT.file}/",

@@ -40,7 +40,7 @@ from trioeval.grading.registry import split_type
 from trioeval.grading.services import CUT_OFF, Flag, JudgeReply
 from trioeval.kernel import Calls
 from trioeval.kernel.calls import worth_salvaging
-from trioeval.providers import Reply, Request
+from trioeval.providers import Media, Reply, Request
 from trioeval.suite.expand import Step
 from trioeval.suite.model import Test
 from trioeval.suite.plain import plain_data
@@ -255,6 +255,8 @@ class RowGraders:
     """The calls of the running job."""
     spending: Spending = attrs.field(factory=Spending)
     """The total of the row."""
+    media: Sequence[Media] = ()
+    """The media of the reply that is judged."""
     recalled: int = attrs.field(default=0, init=False)
     """Requests of earlier executions whose replies are used."""
     _vectors: dict[tuple[int, str], EmbeddingRequest] = attrs.field(factory=dict, init=False)
@@ -473,9 +475,20 @@ class AssertionGrader:
             GradingError: The call failed, or the reply is a refusal or empty.
         """
         place = self._place("text")
-        request = self.row.request(prompt, options=self._options(place, schema))
+        prompt, media = self._with_media(place, prompt)
+        options = self._options(place, schema)
+        request = self.row.request(prompt, options=options, media=media)
         question = self.questions.ask(place, request, is_in_words=True)
         return self._answer(place, await self._ask(question, again=again))
+
+    def _with_media(self, place: int, prompt: str) -> tuple[str, tuple[Media, ...]]:
+        if not self.row.media:
+            return prompt, ()
+        from trioeval.evaluation.judged_media import attach, judged_media
+
+        media = judged_media(self.assertion, prompt, self.row.media)
+        settings = self.row.run.reply_source.providers[place].spec.settings
+        return attach(prompt, media, settings, self.row.name(place)) if media else (prompt, ())
 
     async def embed(self, text: str) -> Sequence[float]:
         """Return the embedding of a text; equal texts of a row are one call. A checkpoint.

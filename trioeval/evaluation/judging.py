@@ -409,6 +409,7 @@ class Judges:
             GradingError: The output is not JSON data.
         """
         step, prompt = graders.step, graders.rendered
+        graders.media = reply.media
         entry = self.steps.providers[step.provider_index]
 
         def offered(name: str) -> Sequence[Any]:

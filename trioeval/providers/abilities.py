@@ -28,6 +28,7 @@ _LOCAL = (EchoSettings, ReplaySettings, SequenceSettings, SimSettings)
 """Settings of providers that know only what they are given."""
 
 _ANYTHING: frozenset[Ability] = frozenset(get_args(Ability))
+_CHATS = re.compile(r"/chat/completions(\?|$)")
 _GENERATES = re.compile(r":(stream)?generateContent(\?|$)", re.IGNORECASE)
 _SEARCHES = re.compile(r"(web|google|x)_?search|-search-|search_parameters", re.IGNORECASE)
 
@@ -49,6 +50,16 @@ def abilities(settings: ProviderSettings) -> frozenset[Ability]:
         only = OUTPUT_BY_FUNCTION.get(settings.workers.function)
         return _ANYTHING if only is None else frozenset({one for one in _ANYTHING if one == only})
     return _ANYTHING
+
+
+def accepted_media(settings: ProviderSettings) -> frozenset[str]:
+    """Return the kinds of media that a prompt for a provider may have, as far as its API allows them."""
+    if not isinstance(settings, AdapterSettings):
+        return frozenset({"audio", "image", "video"})
+    url, _ = _sent(settings.adapter)
+    if _GENERATES.search(url):
+        return frozenset({"audio", "image", "video"})
+    return frozenset({"audio", "image"} if _CHATS.search(url) else {"image"})
 
 
 def may_search(settings: ProviderSettings) -> bool:

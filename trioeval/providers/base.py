@@ -51,11 +51,17 @@ class Request:
     """Returns the prompt and the test of its row as JSON data, for programs; None for a judge's request. A
     function, because only programs need them."""
     media: tuple["Media", ...] = ()
-    """Media whose URIs are in the prompt; built-in providers send their bytes in place of the URIs."""
+    """Media whose URIs are in the prompt with a mark; `inlined` replaces these by the bytes."""
 
 
 MEDIA_SCHEME = "trioeval://media/"
 """The beginning of the URIs that stand for media in outputs and prompts."""
+
+DATA_MARK = "#data"
+"""The end of a URI in a prompt in whose place a request has the bytes as a `data:` URI."""
+
+BASE64_MARK = "#base64"
+"""The end of a URI in a prompt in whose place a request has the bytes in base64."""
 
 
 @attrs.define(repr=False)

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trioeval.errors import UsageError
-from trioeval.providers.base import MEDIA_SCHEME, Media
+import attrs
+
+from trioeval.errors import ProviderError, UsageError
+from trioeval.providers.base import BASE64_MARK, DATA_MARK, MEDIA_SCHEME, Media, Request
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a reply with media in bytes if the config sets none."""
@@ -188,17 +190,21 @@ def valid_media(listed: object) -> tuple[Media, ...]:
     return tuple(found)
 
 
-def with_data_uris(text: str, media: Iterable[Media]) -> str:
-    """Return a text with the bytes of media, as `data:` URIs, in place of their own URIs.
+def with_bytes(request: Request) -> Request:
+    """Return a request whose prompt has the bytes of its media in place of their marked URIs.
 
     Raises:
-        OSError: A file cannot be read.
-        ValueError: A file is not the one that was stored.
+        ProviderError: `bad_request`: a file cannot be read, or is not the one that was stored.
     """
-    for one in media:
-        if one.uri in text:
-            text = text.replace(one.uri, data_uri(one))
-    return text
+    prompt = request.prompt
+    for one in request.media:
+        try:
+            uri = data_uri(one)
+        except (OSError, ValueError) as error:
+            raise ProviderError("bad_request", f"media cannot be sent: {error}") from error
+        prompt = prompt.replace(one.uri + DATA_MARK, uri)
+        prompt = prompt.replace(one.uri + BASE64_MARK, uri.partition(",")[2])
+    return attrs.evolve(request, prompt=prompt)
 
 
 def data_uri(media: Media) -> str:

@@ -138,6 +138,8 @@ class OpenProvider:
 
     async def _answer(self, request: Request) -> Reply:
         try:
+            if request.media:
+                request = await _with_bytes(request)
             reply = await self._provider(request)
         except ProviderError as error:
             failure = error
@@ -174,6 +176,12 @@ class OpenProvider:
         if error.kind != "server" or error.status not in self.spec.overload_statuses:
             return error
         return error.restated(error.message, kind="overloaded")
+
+
+async def _with_bytes(request: Request) -> Request:
+    from trioeval.providers.media import with_bytes  # most requests have none
+
+    return await trio.to_thread.run_sync(with_bytes, request, abandon_on_cancel=True)
 
 
 def hide_in_reply(reply: Reply, secrets: Sequence[str]) -> Reply:

@@ -53,13 +53,13 @@ class DatabaseKind:
 
 
 def media_folder(database: Path) -> Path:
-    """Return the folder for the media of a database: `results-media` for `results.db`.
+    """Return the folder for the media of a database.
 
     Example:
-        >>> media_folder(Path("/runs/results.db")).name
-        'results-media'
+        >>> [media_folder(Path(name)).name for name in ("results.db", "my.db")]
+        ['media', 'my-media']
     """
-    return database.with_name(f"{database.stem}-media")
+    return database.with_name("media" if database.stem == "results" else f"{database.stem}-media")
 
 
 class BusyError(StoreError):

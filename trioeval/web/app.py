@@ -401,7 +401,7 @@ class LiveView:
         return self._page(request, "row", **await self.store.read(look), **_named(request))
 
     async def media(self, request: Request) -> Response:
-        """Return a file of media. Its name and its type come from our own table, and it is no document."""
+        """Return a file of media. Its name and its type come from our own table, never from a reply."""
         file = request.path_params["file"]
         found = await self.store.media(file)
         if found is None:

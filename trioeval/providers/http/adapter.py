@@ -64,7 +64,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-Returned: TypeAlias = Literal["text", "embedding", "classification", "moderation"]
+Returned: TypeAlias = Literal["text", "embedding", "classification", "moderation", "media"]
 """The kind of output of a service; only texts have tokens."""
 
 

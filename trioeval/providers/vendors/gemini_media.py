@@ -118,6 +118,8 @@ IMAGEN_PRICES: Mapping[str, float] = {
 class ImagenAdapter(Adapter):
     """Imagen's predictions: one prompt, one or several images."""
 
+    returns = "media"
+
     call_keys = (
         Key("n", "a whole number of at least 1", is_count),
         Key("aspectRatio", "text, such as 16:9", is_text),

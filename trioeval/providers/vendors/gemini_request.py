@@ -118,6 +118,8 @@ def _block(block: Any) -> Sequence[Any]:
         _refuse("a content has a block that is neither text nor an object")
     if block.get("type") == "text" and isinstance(block.get("text"), str):
         return _texts(block["text"])
+    if (audio := _audio(block)) is not None:
+        return [audio]
     url = read_image_url(block)
     source = block.get("source")
     if url is not None:
@@ -129,6 +131,15 @@ def _block(block: Any) -> Sequence[Any]:
     if found is None:
         _refuse("an image must be a data: URI; Gemini accepts others only as fileData")
     return [found]
+
+
+def _audio(block: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the part for audio in the form of chat completions; None for any other block."""
+    match block:
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(form)}}:
+            return {"inlineData": {"mimeType": f"audio/{form}", "data": data}}
+        case _:
+            return None
 
 
 def _own(part: Any) -> Any:

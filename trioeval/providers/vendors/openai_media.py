@@ -40,6 +40,8 @@ from trioeval.usage import Usage
 class MediaAdapter(Adapter):
     """The common parts of the APIs whose replies are media."""
 
+    returns = "media"
+
     show_thinking = False
 
     @classmethod
@@ -456,9 +458,8 @@ class VideoProvider(HttpProvider):
 def _unfinished_job(reply: HttpReply) -> str | None:
     """Return the id of the job in a reply, quoted for URLs; None if it is not in progress."""
     data = read_json(reply.body) if is_success(reply) else None
-    if text(data, "status") not in UNFINISHED or text(data, "id") is None:
-        return None
-    return quote(data["id"], safe="")
+    job = text(data, "id")
+    return quote(job, safe="") if job and text(data, "status") in UNFINISHED else None
 
 
 def _with_video(adapter: Adapter, answer: Reply, content: HttpReply) -> Reply:

@@ -46,7 +46,7 @@ def test_images_are_files_and_rows_refer_to_them(
         Path("s.json").write_text(json.dumps(image_suite(base_url)))
         assert run_command_line(["s.json", "--no-progress", "-o", "o.json"]) == 0
         requests = stats_of(base_url)["requests"]
-        folder = tmp_path / ".trioeval" / "results-media"
+        folder = tmp_path / ".trioeval" / "media"
         assert {one.name for one in folder.iterdir()} == {CAT.file, DOG.file}
         assert (folder / CAT.file).read_bytes() == picture("a cat")
         written = Path("o.json").read_text()
@@ -70,7 +70,7 @@ def test_deleting_runs_removes_the_files_that_no_run_names(
 ) -> None:
     """A file that another run names, and a file of someone else, stay."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / ".trioeval" / "results-media"
+    folder = tmp_path / ".trioeval" / "media"
     with fake_provider("--latency", "0") as base_url:
         Path("s.json").write_text(json.dumps(image_suite(base_url)))
         assert run_command_line(["s.json", "--no-progress"]) == 0
@@ -96,7 +96,7 @@ def test_a_killed_run_has_the_files_of_all_recorded_replies(
 ) -> None:
     """The run is killed when its judge is asked: its image is not drawn again unless its file is lost."""
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / ".trioeval" / "results-media"
+    folder = tmp_path / ".trioeval" / "media"
     with fake_provider("--latency", "0") as base_url, held_server() as judge:
         config = {"apiBaseUrl": judge.url, "apiKey": "k"}
         grader = {"id": "openai:chat:judge", "config": config}
@@ -125,13 +125,13 @@ def test_a_folder_that_cannot_be_written_is_a_problem_of_the_store(
     """The run goes on, as with a full disk, and says what is not kept."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".trioeval").mkdir()
-    (tmp_path / ".trioeval" / "results-media").write_text("in the way")
+    (tmp_path / ".trioeval" / "media").write_text("in the way")
     with fake_provider("--latency", "0") as base_url:
         Path("s.json").write_text(json.dumps(image_suite(base_url)))
         assert run_command_line(["s.json", "--no-progress", "--no-cache", "-o", "o.json"]) != 0
     printed = capsys.readouterr().err
     assert "a file of media cannot be written" in printed
-    assert "results-media" in printed
+    assert "media" in printed
     assert len(media_of(json.loads(Path("o.json").read_text()))) == 2
 
 
@@ -176,4 +176,4 @@ def test_a_run_that_is_not_stored_copies_its_media_beside_its_result_file(
         command = ["s.json", "--no-progress", "--no-write", "-o", "o.json", "-o", "o.html"]
         assert run_command_line(command) == 0
     assert (tmp_path / "o-media" / CAT.file).read_bytes() == picture("a cat")
-    assert not (tmp_path / ".trioeval" / "results-media").exists()
+    assert not (tmp_path / ".trioeval" / "media").exists()

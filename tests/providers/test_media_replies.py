@@ -25,7 +25,7 @@ from trioeval.providers.media import (
     media_type,
     pcm_to_wav,
     read_media,
-    with_data_uris,
+    with_bytes,
 )
 from trioeval.templates import Templates
 
@@ -357,7 +357,12 @@ def test_a_file_that_was_changed_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not the file that was stored"):
         stored.read()
     path.write_bytes(PNG)
-    assert with_data_uris(f"see {CAT.uri}", [stored]) == f"see data:image/png;base64,{encoded(PNG)}"
+    prompt = f"{CAT.uri} {CAT.uri}#data {CAT.uri}#base64"
+    sent = with_bytes(Request(prompt=prompt, media=(stored,))).prompt
+    assert sent == f"{CAT.uri} data:image/png;base64,{encoded(PNG)} {encoded(PNG)}"
+    path.unlink()
+    with pytest.raises(ProviderError, match="media cannot be sent"):
+        with_bytes(Request(prompt=prompt, media=(stored,)))
 
 
 def test_a_recording_has_the_bytes() -> None:
