@@ -150,7 +150,10 @@ def test_an_id_below_an_id_names_a_provider() -> None:
         ("echo", "b", "b"),
         ("echo", "echo", "echo"),
     ]
-    assert [len(keep_providers(suite, compile_javascript(f"^{n}$")).providers) for n in "ab"] == [1, 1]
+    assert [len(keep_providers(suite, compile_javascript(f"^{n}$")).providers) for n in "ab"] == [
+        1,
+        1,
+    ]
     (row,) = trio.run(collect, suite)
     assert (row.label, result_json(row)["provider"]) == ("b", {"id": "b", "label": ""})
     assert problems_of({"providers": [{"echo": {"id": " "}}], "prompts": ["x"]}) == [
@@ -161,7 +164,7 @@ def test_an_id_below_an_id_names_a_provider() -> None:
 def test_an_id_below_an_id_does_not_hide_code() -> None:
     """Otherwise a suite of another author would run a file under the name of a harmless provider."""
     providers = [{"python:x.py": {"id": "echo"}}]
-    with pytest.raises(SuiteError, match="python:x.py"):
+    with pytest.raises(SuiteError, match=r"python:x\.py"):
         parse_suite({"providers": providers, "prompts": ["x"]}, trusted=False)
 
 

@@ -65,7 +65,10 @@ def plain_suite(suite: Suite) -> dict[str, Any]:
 def suite_for_hooks(suite: Suite) -> dict[str, Any]:
     """Return a suite as `plain_suite` does, but always with a default test, to which hooks may add."""
     default = Test() if suite.default_test is None else suite.default_test
-    return {**plain_suite(suite), "defaultTest": {**plain_whole_test(Test()), **_plain_default(default)}}
+    return {
+        **plain_suite(suite),
+        "defaultTest": {**plain_whole_test(Test()), **_plain_default(default)},
+    }
 
 
 def _plain_default(test: Test) -> dict[str, Any]:
