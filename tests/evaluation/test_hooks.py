@@ -103,6 +103,43 @@ def test_hooks_always_have_the_parts_that_they_may_add_to(tmp_path: Path) -> Non
     assert (row.status, row.step.test.metadata, warnings) == (Status.PASS, {"k": "b"}, [])
 
 
+def test_extensions_have_several_forms(tmp_path: Path) -> None:
+    """The function may be a method, of a file with any kind of path, or the default one of the file."""
+    code = """
+        def get_transform(event, context):
+            add(context, "file")
+            return context
+
+        def add(context, name):
+            if "test" in context and "result" not in context:
+                context["test"]["vars"]["word"] += " " + name
+
+        def beforeEach(context, options):
+            add(context, "event")
+            return context
+
+        class Hooks:
+            @staticmethod
+            def every(event, context):
+                add(context, "method")
+                return context
+        """
+    forms = [
+        "file://hooks.py",
+        "file://./hooks.py:Hooks.every",
+        f"file://{tmp_path}/hooks.py:beforeEach",
+    ]
+    suite = suite_of(tmp_path, code, extensions=forms)
+    assert [row.output for row in ran(suite)] == ["say hi file method event"]
+    form: Any
+    for form in (None, [], "file://hooks.py:beforeEach"):
+        (row,) = ran(suite_of(tmp_path, code, extensions=form))
+        assert row.output == ("say hi event" if form else "say hi")
+    with pytest.raises(SuiteError) as caught:
+        suite_of(tmp_path, code, extensions=[{"path": "file://hooks.py"}])
+    assert str(caught.value) == "$.extensions[0]: must be text, got an object"
+
+
 def test_errors_of_before_all_are_reported_before_any_call(tmp_path: Path) -> None:
     """The cases are an exception, a result that is not a suite, and an invalid suite."""
     code = """

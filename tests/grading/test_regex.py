@@ -179,6 +179,16 @@ def test_invalid_patterns_are_rejected_with_the_reason(pattern: str, message: st
     assert str(caught.value) == message
 
 
+def test_patterns_differ_from_those_of_node_only_where_they_are_listed() -> None:
+    """docs/differences.md names these cases: Node rejects them, or finds nothing."""
+    assert found(r"[\d-a-c]", "b")
+    assert found("^(?i:x)y$", "Xy")
+    assert found(r"^(?:(?<n>a)|(?<n>b))\k<n>$", "bb")
+    assert found("()" * 254, "")
+    with pytest.raises(ValueError, match=r"^too many captures$"):
+        compile_javascript("()" * 255)
+
+
 @pytest.mark.parametrize("unit", ["a", "é", "😀", "\0", "\ud83d"])
 def test_long_texts_are_searched_whole(unit: str) -> None:
     """Ten million units of any kind arrive, in their order."""

@@ -1,14 +1,19 @@
 """Tests from CSV files: the meaning of columns, and mistakes, cell by cell."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from trioeval.documents.files import FileContext
 from trioeval.documents.mistakes import Mistake, MistakenError
 from trioeval.grading import Assertion
+from trioeval.loading.load import parse_suite
+from trioeval.report.row import row_json
+from trioeval.run import collect
 from trioeval.suite.model import Test
 from trioeval.suite.sources.csv_tests import cell_number, read_csv_tests
 
@@ -54,6 +59,19 @@ def test_columns_are_variables_and_rows_have_numbers(tmp_path: Path) -> None:
         {"description": "Row #2", "vars": {"q": "", "city": ""}},
     ]
     assert warnings == []
+
+
+def test_cells_are_texts_as_they_are_written(tmp_path: Path) -> None:
+    """Neither numbers nor JSON are read: the prompt and the records contain the characters of the file."""
+    texts = {"a": "007", "b": "1e3", "c": "1.50", "d": "TRUE", "e": '{"k":   1.0, "l": [1,  2]}'}
+    cells = ['"' + text.replace('"', '""') + '"' for text in texts.values()]
+    (tmp_path / "t.csv").write_text(",".join(texts) + "\n" + ",".join(cells) + "\n")
+    prompts = ["{{a}} {{b}} {{c}} {{d}} {{e}}", '{"e": "{{e}}", "a": "{{a}}"}']
+    suite = {"providers": ["echo"], "prompts": prompts, "tests": "file://t.csv"}
+    plain_row, json_row = trio.run(collect, parse_suite(suite, directory=tmp_path))
+    assert plain_row.output == " ".join(texts.values())
+    assert json.loads(str(json_row.output)) == {"e": texts["e"], "a": "007"}
+    assert row_json(plain_row, "eval-1")["vars"] == row_json(json_row, "eval-1")["vars"] == texts
 
 
 def test_special_columns_are_not_variables(tmp_path: Path) -> None:

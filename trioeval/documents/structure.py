@@ -60,8 +60,13 @@ def scalar_texts(value: Any, _wanted: Any = None) -> dict[str, str]:
 def one_or_more(value: Any, _wanted: Any = None) -> tuple[str, ...]:
     """Read a text or a list of texts."""
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list):
         raise MistakenError(Mistake(f"must be text or a list of texts, got {kind(value)}"))
+    Mistakes(
+        Mistake(f"must be text, got {kind(text)}", at=(place,))
+        for place, text in enumerate(texts)
+        if not isinstance(text, str)
+    ).raise_any()
     return tuple(texts)
 
 

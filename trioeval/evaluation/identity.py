@@ -25,8 +25,9 @@ import orjson
 from trioeval.grading import Assertion
 from trioeval.providers.secrets import is_secret_name
 from trioeval.suite.expand import Column, Step
-from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions, own_description
+from trioeval.suite.model import Prompt, ProviderEntry, Suite, Test, TestOptions
 from trioeval.suite.plain import members, plain_data
+from trioeval.text import own_description
 
 # JSON texts that are the same for the same data, in every process and version.
 

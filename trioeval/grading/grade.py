@@ -149,12 +149,12 @@ def assertion_warnings(assertion: Assertion, kinds: Kinds = KINDS) -> Iterator[P
     kind, value = kinds.get(split_type(assertion.type)[0]), assertion.value
     if kind is None or is_template(value):
         return
-    if kind.tolerant and value is None:
-        yield Problem(".value", "it is missing: its rows are ERRORs", f"it must be {kind.right}")
-    elif kind.tolerant and not kind.accepts(value):
-        yield Problem(".value", f"must be {kind.right}, got {quote(value)}: its rows are ERRORs")
-    else:
+    if kind.accepts(value):
         yield from kind.warn(assertion)
+    elif kind.tolerant and value is None:
+        yield Problem(".value", "it is missing: its rows are ERRORs", f"it must be {kind.right}")
+    elif kind.tolerant:
+        yield Problem(".value", f"must be {kind.right}, got {quote(value)}: its rows are ERRORs")
 
 
 def _unknown(assertion: Assertion, base: str, kinds: Kinds) -> Problem:

@@ -14,8 +14,7 @@ from trioeval.report.formats.json import compact, shallow
 from trioeval.report.strip import KEEP_ALL, Strip
 from trioeval.report.usage import was_judged
 from trioeval.run import Status
-from trioeval.suite.model import own_description
-from trioeval.text import counted, quote
+from trioeval.text import counted, own_description, quote
 from trioeval.text_safety import escape_control_characters
 
 STRIPPED_PROMPT = "[prompt stripped]"

@@ -4,7 +4,6 @@ Field names are the keys of the file in snake_case. These classes can be created
 suite loaded from a file and an equal one built by hand are interchangeable.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
@@ -36,7 +35,7 @@ from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
 from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.suite.dependencies import FailedDependency
-from trioeval.text import KEY
+from trioeval.text import KEY, own_description
 
 
 @attrs.frozen(kw_only=True)
@@ -74,24 +73,6 @@ class LimitsSettings:
     """The estimated number of tokens of a reply without a bound, ≥ 1."""
     workers: Count = 1
     """Concurrent questions on each lane of a task that does not set this itself, ≥ 1."""
-
-
-_ROW_NUMBER = re.compile(r"Row #\d+")
-
-
-def own_description(description: Any) -> Any:
-    """Return the description that the author of a test wrote; None without one.
-
-    Tests of files without a description get `Row #1` and so on, as in promptfoo, for filters to match. Such
-    a default identifies no test.
-
-    Example:
-        >>> own_description("Adds"), own_description("Row #3"), own_description("")
-        ('Adds', None, None)
-    """
-    if not description or _ROW_NUMBER.fullmatch(str(description)):
-        return None
-    return description
 
 
 _VARIABLES = Form({"type": ["object", "string", "array", "null"]})

@@ -90,7 +90,7 @@ def is_list(value: Any) -> bool:
         texts_of(value)
     except (TypeError, ValueError, RecursionError):
         return False
-    return value != ""
+    return bool(value != "")
 
 
 def _end(found: re.Match[str] | None) -> int:
