@@ -94,6 +94,8 @@ class SuiteFlags:
     env_file: EnvFiles = ()
     allow_outside: Switch = False
     """Let the suite read and write files outside its repository, or else its folder."""
+    allow_network: Switch = False
+    """Fetch tests from any URL, not only from those that the suite file itself names."""
     strict: Switch = False
     """Refuse keys of the suite that are not known; otherwise only misspelt ones are refused."""
     untrusted: Switch = False

@@ -176,6 +176,7 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
         load_suite if files else parse_suite,
         environ=environ,
         allow_outside=flags.what.allow_outside,
+        allow_network=flags.what.allow_network,
         allow_empty=flags.rows.allow_empty,
         given=given,
         trusted=not flags.what.untrusted,

@@ -87,6 +87,10 @@ class FileContext:
     roots: tuple[Path, ...] = attrs.field()
     """The folders of the suite's own files, or of their repositories; paths out of them are refused."""
     allow_outside: bool = False
+    allow_network: bool = False
+    """True if tests may be fetched from any URL."""
+    own_urls: frozenset[str] = frozenset()
+    """The URLs of tests that the suite file itself names; they may be fetched."""
     allow_empty: bool = False
     """True if a list or a file of tests may be empty."""
     warn: Callable[[Mistake], None] = attrs.field(default=_forget, repr=False)
@@ -100,8 +104,14 @@ class FileContext:
     """The permissions of the suite."""
     own_env: frozenset[str] = frozenset()
     """Names of the variables in `environ` that the suite itself defines."""
+    process_environ: Mapping[str, str] = attrs.field(repr=False)
+    """The variables of the user alone: a suite chooses no place of files, and no server that gets a token."""
     on_unknown: Callable[[str], None] = attrs.field(default=_forget, repr=False)
     """Called with descriptions of what only a run can determine, because no code runs before it."""
+
+    @process_environ.default
+    def _environ(self) -> Mapping[str, str]:
+        return self.environ
 
     @roots.default
     def _directory(self) -> tuple[Path, ...]:

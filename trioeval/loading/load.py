@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
-from trioeval.documents import check_plain, read_suite_documents, top_key
-from trioeval.documents.files import FILE, FileContext, anchored, names_file, roots_of
+from trioeval.documents import check_plain, read_suite_documents
+from trioeval.documents.files import FILE, FileContext, names_file, roots_of
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -19,15 +19,13 @@ from trioeval.documents.mistakes import (
     unknown_key_warnings,
 )
 from trioeval.documents.paths import read_path, show_path
-from trioeval.documents.structure import camel
 from trioeval.documents.trust import Trust, trust_of
 from trioeval.errors import Problem, SuiteError
 from trioeval.grading import KINDS, Kinds, quote
 from trioeval.loading.structure import respelled, structure_suite
-from trioeval.scripting import names_script
 from trioeval.suite.limit_form import limit_warnings
 from trioeval.suite.model import UNREADABLE, Suite
-from trioeval.suite.sources.prompts import means_file
+from trioeval.suite.sources.tests import remote_names
 from trioeval.suite.test_form import with_own_types
 from trioeval.suite.tests import with_transformed_vars
 
@@ -132,160 +130,10 @@ def folders_of(given: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(file.parent for file in files if file.is_absolute()))
 
 
-# Anchoring of paths in a suite file that is combined with one of another folder.
-#
-# Every path is relative to the folder of the file that contains it. This folder is unknown after several
-# files have been combined, so the paths of all files outside of the first file's folder are anchored before.
+def _anchored(document: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    from trioeval.loading.anchoring import with_own_paths  # only several files need it
 
-
-_PROGRAMS = (FILE, "python:", "replay:")
-"""Prefixes of the ids of providers that name a file."""
-
-
-Reader: TypeAlias = Callable[[Any, Path], Any]
-"""Anchors the paths in a value of a file in a folder."""
-
-
-def with_own_paths(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a suite file, or a task of one, with its paths anchored in its folder.
-
-    Example:
-        >>> with_own_paths({"tests": "t.csv", "tags": {"a": "file://x"}}, Path("/s"))
-        {'tests': '/s/./t.csv', 'tags': {'a': 'file://x'}}
-    """
-    return {
-        key: _READERS.get(top_key(key), _anywhere)(value, folder) for key, value in document.items()
-    }
-
-
-def _as_it_is(value: Any, _folder: Path) -> Any:
-    return value
-
-
-def _path(value: Any, folder: Path) -> Any:
-    return anchored(value, folder) if isinstance(value, str) else value
-
-
-def _marked(value: Any, folder: Path) -> Any:
-    return anchored(value, folder) if names_file(value) else value
-
-
-def _members(readers: Mapping[str, Reader], *, others: Reader, alone: Reader) -> Reader:
-    """Return a reader of objects by their keys in camelCase, and of lists of them; `alone` reads the rest."""
-
-    def read(value: Any, folder: Path) -> Any:
-        match value:
-            case list():
-                return [read(entry, folder) for entry in value]
-            case dict():
-                return {
-                    key: readers.get(camel(key), others)(part, folder)
-                    for key, part in value.items()
-                }
-            case _:
-                return alone(value, folder)
-
-    return read
-
-
-def _deep(text: Reader) -> Reader:
-    """Return a reader of all texts in a value, at any depth."""
-
-    def read(value: Any, folder: Path) -> Any:
-        return members(value, folder)
-
-    members = _members({}, others=read, alone=text)
-    return read
-
-
-_paths = _deep(_path)
-"""Anchors paths: a single one, or those in a list or an object."""
-_anywhere = _deep(_marked)
-"""Anchors the files in a value that are marked as such by `file://`."""
-
-
-def _prompts(value: Any, folder: Path) -> Any:
-    if isinstance(value, dict) and "raw" not in value and "id" not in value:  # files with labels
-        return {_prompt(file, folder): label for file, label in value.items()}
-    if isinstance(value, list):
-        return [_prompt(entry, folder) for entry in value]
-    return _prompt(value, folder)
-
-
-def _prompt(entry: Any, folder: Path) -> Any:
-    match entry:
-        case str() if means_file(entry, FileContext(directory=folder)):
-            return anchored(entry, folder)
-        case {"raw": str(raw)}:
-            return {**entry, "raw": _prompt(raw, folder)}
-        case {"id": str(name)}:
-            return {**entry, "id": _prompt(name, folder)}
-        case _:
-            return entry
-
-
-def _providers(value: Any, folder: Path) -> Any:
-    if isinstance(value, list):
-        return [_provider(entry, folder) for entry in value]
-    return _provider(value, folder)
-
-
-def _provider(entry: Any, folder: Path) -> Any:
-    """Return a provider; if it has no label, its id as written becomes its label."""
-    match entry:
-        case str() if names_script(entry) and not entry.startswith(FILE):
-            return {"id": anchored(entry, folder), "label": entry}
-        case str() if entry.startswith(_PROGRAMS) and not entry.endswith(
-            (".json", ".yaml", ".yml")
-        ):
-            return {"id": _program(entry, folder), "label": entry}
-        case {"id": str(name)} if name.startswith(_PROGRAMS):
-            return {"label": name, **_anywhere(entry, folder), "id": _program(name, folder)}
-        case _:
-            return _anywhere(entry, folder)
-
-
-def _program(name: str, folder: Path) -> str:
-    if name.startswith(FILE):
-        return anchored(name, folder)
-    family, _, path = name.partition(":")
-    return f"{family}:{anchored(path, folder)}"
-
-
-def _tasks(value: Any, folder: Path) -> Any:
-    if not isinstance(value, list):
-        return value
-    return [with_own_paths(task, folder) if isinstance(task, dict) else task for task in value]
-
-
-def _variables(value: Any, folder: Path) -> Any:
-    """Anchor the files that variables name, or the files that contain the variables."""
-    return (_anywhere if isinstance(value, dict) else _paths)(value, folder)
-
-
-_TESTS = _members(
-    {"path": _paths, "workspace": _paths, "vars": _variables, "metadata": _as_it_is},
-    others=_anywhere,
-    alone=_paths,
-)
-_READERS: Mapping[str, Reader] = {
-    **dict.fromkeys(("description", "env", "metadata", "tags"), _as_it_is),
-    **dict.fromkeys(("nunjucksFilters", "extensions", "workspace"), _paths),
-    **dict.fromkeys(("questionsFile", "questions_file"), _paths),
-    "prompts": _prompts,
-    "providers": _providers,
-    "tests": _TESTS,
-    "defaultTest": _TESTS,
-    "scenarios": _members({"description": _as_it_is}, others=_TESTS, alone=_paths),
-    "commandLineOptions": _members(
-        dict.fromkeys(("envFile", "envPath"), _paths), others=_as_it_is, alone=_as_it_is
-    ),
-    "limits": _members({"file": _paths}, others=_as_it_is, alone=_as_it_is),
-    # The files of datasets are named without `file://`.
-    "columns": _members({"file": _paths, "provider": _provider}, others=_anywhere, alone=_anywhere),
-    "tasks": _tasks,
-}
-"""Readers by the keys of a file and of a task."""
+    return with_own_paths(document, folder)
 
 
 def load_suite(
@@ -293,6 +141,7 @@ def load_suite(
     *more: str | PathLike[str],
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    allow_network: bool = False,
     allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
@@ -311,6 +160,8 @@ def load_suite(
         more: Further suite files, whose prompts, providers and tests are added; other keys are overridden.
         environ: The environment for `{{env.NAME}}` and switches; the process environment if None.
         allow_outside: The suite may read files outside of its repository, or else its folder.
+        allow_network: Tests may be fetched from any URL; otherwise only from those that the suite file itself
+            names, and none if the suite is not trusted.
         allow_empty: A list or a file of tests may be empty.
         given: Top-level keys that replace those of the files, see `apply_given`. Their paths are absolute,
             and the folders of their files may be read.
@@ -335,7 +186,7 @@ def load_suite(
             files,
             environ=environ,
             allow_outside=allow_outside,
-            with_own_paths=with_own_paths,
+            with_own_paths=_anchored,
             trust=trust,
             run=_run,
         )
@@ -347,6 +198,7 @@ def load_suite(
         environ=environ,
         roots=roots_of((file.absolute().parent for file in files), trust),
         allow_outside=allow_outside,
+        allow_network=allow_network,
         allow_empty=allow_empty,
         kinds=kinds,
         trust=trust,
@@ -396,6 +248,7 @@ def parse_suite(
     directory: Path | None = None,
     environ: Mapping[str, str] | None = None,
     allow_outside: bool = False,
+    allow_network: bool = False,
     allow_empty: bool = False,
     given: Mapping[str, Any] | None = None,
     kinds: Kinds = KINDS,
@@ -411,6 +264,7 @@ def parse_suite(
         directory: The base of relative paths; the working directory if None.
         environ: The environment for switches; the process environment if None.
         allow_outside: The suite may read files outside of the repository of `directory`, or else of that.
+        allow_network: As for `load_suite`.
         allow_empty: A list or a file of tests may be empty.
         given: As for `load_suite`.
         kinds: The known assertion types.
@@ -437,6 +291,7 @@ def parse_suite(
         environ=os.environ if environ is None else environ,
         roots=roots_of([directory], trust),
         allow_outside=allow_outside,
+        allow_network=allow_network,
         allow_empty=allow_empty,
         kinds=kinds,
         trust=trust,
@@ -504,12 +359,14 @@ class _Loading:
         context = attrs.evolve(
             context,
             environ={**context.environ, **own},
+            process_environ=context.environ,
             roots=tuple(dict.fromkeys([*context.roots, *folders_of(given, context.directory)])),
             warn=self._warnings.append,
             on_file=self._files.setdefault,
             own_env=frozenset(own),
             on_unknown=self._unknown.append,
         )
+        context = attrs.evolve(context, own_urls=remote_names(document) | remote_names(given))
         self.context = with_own_types(document, context)
 
     @property

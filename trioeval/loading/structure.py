@@ -71,6 +71,7 @@ from trioeval.suite.model import (
 )
 from trioeval.suite.rows_of_task import suite_of_rows
 from trioeval.suite.sizes import is_number_list
+from trioeval.suite.sources.tests import remote_reader
 from trioeval.suite.test_form import (
     assertion_hook,
     default_test_hook,
@@ -383,6 +384,13 @@ def make_converter(
     register(Test, test_hook(converter, context, extra))
     register(RunLimits, object_hook(converter, RunLimits))
     register(DerivedMetric, derived_hook(converter, context))
+
+    def of_remote() -> cattrs.Converter:
+        from trioeval.suite.sources.remote_tests import guarded
+
+        return make_converter(guarded(context), templates, of_agents=of_agents)
+
+    remote = remote_reader(of_remote)
     register(
         Suite,
         object_hook(
@@ -391,9 +399,9 @@ def make_converter(
             hooks={
                 "prompts": prompts_hook(context),
                 "providers": providers_hook(converter, context),
-                "tests": tests_hook(converter, context),
+                "tests": tests_hook(converter, context, remote),
                 "default_test": default_test_hook(converter, context, extra),
-                "scenarios": scenarios_hook(converter, context),
+                "scenarios": scenarios_hook(converter, context, remote),
                 "env": variables_hook(context),
                 "output_path": places_hook(context),
                 "extensions": code_texts(context),

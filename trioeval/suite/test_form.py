@@ -482,8 +482,10 @@ def test_hook(converter: cattrs.Converter, context: FileContext, extra: ExtraFor
     return extra.added_to(hook)
 
 
-def tests_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
-    """Return the hook for the list of tests: in place, and files of them."""
+def tests_hook(
+    converter: cattrs.Converter, context: FileContext, remote: Callable[[Any], Test]
+) -> Hook:
+    """Return the hook for the list of tests: in place, and files of them; `remote` reads tests of others."""
     one = converter.get_structure_hook(Test)
 
     def structure(value: Any) -> Test:
@@ -494,10 +496,12 @@ def tests_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
             raise MistakenError(Mistake(message))
         return test
 
-    return _from_files(structure, context)
+    return _from_files(structure, context, remote)
 
 
-def _from_files(structure: Callable[[Any], Test], context: FileContext) -> Hook:
+def _from_files(
+    structure: Callable[[Any], Test], context: FileContext, remote: Callable[[Any], Test]
+) -> Hook:
     def hook(value: Any, _wanted: Any) -> Sequence[Test]:
         entries = [value] if isinstance(value, str | dict) else value
         if not isinstance(entries, list):
@@ -510,7 +514,9 @@ def _from_files(structure: Callable[[Any], Test], context: FileContext) -> Hook:
                 if isinstance(entry, str) or (isinstance(entry, dict) and "path" in entry):
                     parts += [
                         tuple(here),
-                        read_tests(entry, context, structure, alone=entries is not value),
+                        read_tests(
+                            entry, context, structure, remote=remote, alone=entries is not value
+                        ),
                     ]
                     here = []
                 else:
@@ -553,9 +559,11 @@ def default_test_hook(converter: cattrs.Converter, context: FileContext, extra: 
     return hook
 
 
-def scenarios_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
+def scenarios_hook(
+    converter: cattrs.Converter, context: FileContext, remote: Callable[[Any], Test]
+) -> Hook:
     """Return the hook for the list of scenarios: in place, and files of them."""
-    listed = tests_hook(converter, context)
+    listed = tests_hook(converter, context, remote)
     partial = converter.get_structure_hook(Test)
 
     def settings(value: Any, _wanted: Any) -> tuple[Test, ...]:
@@ -566,7 +574,7 @@ def scenarios_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
 
     def setting(entry: Any) -> Sequence[Test]:
         if isinstance(entry, str):
-            return read_tests(entry, context, lambda value: partial(value, Test))
+            return read_tests(entry, context, lambda value: partial(value, Test), remote=remote)
         return (partial(entry, Test),)
 
     def tests(value: Any, _wanted: Any) -> tuple[Test, ...]:

@@ -133,7 +133,7 @@ _calls: ContextVar[LoadProcesses | None] = ContextVar("calls", default=None)
 
 
 class LoadProcesses:
-    """The processes that one thread starts while it loads a suite, so that another thread can end them.
+    """The processes and other work that one thread starts while it loads a suite; another can end them.
 
     They are recorded through the context of that thread: the functions between loading and starting a process
     need not pass them on.
@@ -142,6 +142,7 @@ class LoadProcesses:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._cancels: list[Callable[[], None]] = []
         self._ended = False
 
     @contextmanager
@@ -167,6 +168,14 @@ class LoadProcesses:
             self._running.add(process)
         return process
 
+    def add_cancel(self, cancel: Callable[[], None]) -> None:
+        """Record how to end other work; if `end` was called already, end it."""
+        with self._lock:
+            self._cancels.append(cancel)
+            is_ended = self._ended
+        if is_ended:
+            cancel()
+
     def forget(self, process: subprocess.Popen[bytes]) -> None:
         """Record that a process has ended."""
         with self._lock:
@@ -176,9 +185,18 @@ class LoadProcesses:
         """End all processes and prevent further ones; waits until they have ended."""
         with self._lock:
             self._ended = True
-            running = tuple(self._running)
+            running, cancels = tuple(self._running), tuple(self._cancels)
+        for cancel in cancels:
+            cancel()
         for process in running:
             _kill(process)
+
+
+@contextmanager
+def call_on_end() -> Generator[Callable[[Callable[[], None]], None]]:
+    """Yield a function that records how to end the work of the block, if loading is cancelled."""
+    under_way = _calls.get()
+    yield (lambda _cancel: None) if under_way is None else under_way.add_cancel
 
 
 def call_function(

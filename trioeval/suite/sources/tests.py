@@ -1,11 +1,13 @@
 """Tests from files: the tests of one entry of `tests`, by the suffix of its file."""
 
+import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
+import cattrs
 
 from trioeval.documents.files import FILE, FileContext
 from trioeval.documents.merge import Origin
@@ -93,9 +95,56 @@ SUFFIXES = (".csv", ".js", ".json", ".jsonl", ".py", ".ts", ".xlsx", ".yaml", ".
 """Suffixes of files that contain tests."""
 NONE_HINT = "add a test, or pass --allow-empty"
 
+DATASETS = "huggingface://datasets/"
+_REMOTE = ("http://", "https://", DATASETS)
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
 _SHEET = re.compile(r"(?P<file>.*\.(?P<suffix>xlsx?))(?:#(?P<sheet>.*))?", re.IGNORECASE)
+
+
+def is_remote(reference: str) -> bool:
+    """Return whether a reference to tests names a file on another machine.
+
+    Example:
+        >>> is_remote("huggingface://datasets/a/b"), is_remote("file://a.csv")
+        (True, False)
+    """
+    return reference.startswith(_REMOTE)
+
+
+def remote_names(document: Any) -> frozenset[str]:
+    """Return the URLs that a suite names itself as tests of the suite, its tasks and its scenarios."""
+    return frozenset(_remote_names_in(document)) if isinstance(document, dict) else frozenset()
+
+
+def _remote_names_in(document: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("tests", "config"):
+        value = document.get(key)
+        for entry in value if isinstance(value, list) else [value]:
+            named = entry.get("path") if isinstance(entry, dict) else entry
+            if isinstance(named, str) and is_remote(named):
+                yield named
+    for key in ("tasks", "scenarios"):
+        parts = document.get(key)
+        for part in parts if isinstance(parts, list) else ():
+            yield from _remote_names_in(part) if isinstance(part, dict) else ()
+
+
+def remote_reader(make: Callable[[], cattrs.Converter]) -> Callable[[Any], Test]:
+    """Return a reader of tests whose converter is made for the first one: most suites have none."""
+    converter = functools.cache(make)
+
+    def read(value: Any) -> Test:
+        test: Test = converter().structure(value, Test)
+        return test
+
+    return read
+
+
+def refuse_remote(_value: Any) -> Test:
+    """Refuse tests from another machine, where nothing can read them safely."""
+    raise MistakenError(Mistake("tests from another machine cannot be read here"))
 
 
 def read_tests(
@@ -103,14 +152,17 @@ def read_tests(
     context: FileContext,
     structure: Callable[[Any], Test],
     *,
+    remote: Callable[[Any], Test] = refuse_remote,
     alone: bool = False,
 ) -> Sequence[Test]:
     """Return the tests of one entry of `tests`.
 
     Args:
-        reference: A path, a pattern, either of them with `file://`, or an object of `path` and `config`.
+        reference: A path, a pattern, either of them with `file://`, a URL, or an object of `path` and
+            `config`.
         context: The context of the file that contains the entry.
         structure: Converts plain data to a test, or raises MistakenError.
+        remote: Does the same for rows from another machine, see `remote_tests.guarded`.
         alone: It is the whole value of `tests`, not an entry of a list.
 
     Raises:
@@ -119,7 +171,12 @@ def read_tests(
     from trioeval.suite.sources.csv_tests import read_xlsx_tests
 
     if not isinstance(reference, str):
-        return _generated(reference, context, structure)
+        return _generated(reference, context, structure, remote)
+    if is_remote(reference):
+        from trioeval.suite.sources.remote_tests import read_remote_tests
+
+        found, copy = read_remote_tests(reference, context, remote)
+        return _checked_some(found, copy, context)
     _check_scheme(reference)
     path = reference.removeprefix(FILE)
     if script := _SCRIPT.fullmatch(path):
@@ -161,7 +218,10 @@ def _checked_some(tests: Sequence[Test], file: Path, context: FileContext) -> Se
 
 
 def _generated(
-    reference: Mapping[str, Any], context: FileContext, structure: Callable[[Any], Test]
+    reference: Mapping[str, Any],
+    context: FileContext,
+    structure: Callable[[Any], Test],
+    remote: Callable[[Any], Test],
 ) -> Sequence[Test]:
     mistakes = Mistakes()
     for key in reference.keys() - {"path", "config"}:
@@ -173,7 +233,7 @@ def _generated(
     with below("path"):
         script = _SCRIPT.fullmatch(str(path).removeprefix(FILE))
         if script is None:
-            return read_tests(str(path), context, structure, alone=True)
+            return read_tests(str(path), context, structure, remote=remote, alone=True)
         _check_scheme(str(path))
     with below("config"):
         config = [with_files(reference["config"], context)] if "config" in reference else []
