@@ -62,8 +62,7 @@ suite.json:13:31: $.providers[10].echo.delay: the delay of a named lane belongs 
 suite.json:15:31: $.lanes.slow.burst: must be a whole number, got 1.5
 suite.json:15:36: $.lanes.slow.burts: "burts" is not a key here
   did you mean "burst"?
-suite.json:17:5: $.prompts[0]: not a template: line 1: Unexpected end of template. Jinja was looking for \
-the following tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be closed is 'if'.
+suite.json:17:5: $.prompts[0]: not a template: line 1: expected elif, else, or endif, got end of file
 suite.json:18:13: $.prompts[1].raw: file not found: "x.txt"
 suite.json:19:5: $.prompts[2]: "raw" is missing
   write the text of the prompt, or its file

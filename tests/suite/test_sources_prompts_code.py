@@ -344,7 +344,7 @@ def test_filters_are_functions_of_javascript_files(context: FileContext) -> None
 
 
 def test_all_mistakes_of_filters_in_javascript_are_reported(context: FileContext) -> None:
-    """What needs Node.js is refused before anything is paid, as is what is not a function."""
+    """Code that needs Node.js is refused before anything is paid, and so is a file without a function."""
     files = {
         "node.js": "const fs = require('fs');\nmodule.exports = (text) => fs.readFileSync(text);",
         "none.js": "module.exports = 3;",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trioeval.errors import TemplateError
 from trioeval.templates import Templates, is_template
 from trioeval.templates.expressions import compile_expression
-from trioeval.templates.limits import Budget
+from trioeval.templates.limits import TimeLeft
 from trioeval.templates.nunjucks import Nunjucks
 from trioeval.templates.plain import filled, plain_pieces
 from trioeval.text import number_text
@@ -184,7 +184,7 @@ def test_a_text_that_only_names_variables_is_that_of_the_engine(
     variables: dict[str, Any],
     strict: bool,  # noqa: FBT001 - generated
 ) -> None:
-    """What is put together without the engine equals what the engine makes; so do the names."""
+    """The text put together without the engine equals that of the engine; so do the names."""
     pieces = plain_pieces(text)
     if pieces is None or not is_template(text):
         return
@@ -194,7 +194,7 @@ def test_a_text_that_only_names_variables_is_that_of_the_engine(
     assert described.names == {name for _, name in pieces if name is not None}
     made = filled(pieces, variables, strict=strict)
     if made is not None:
-        assert made == engine.render(text, variables, Budget())
+        assert made == engine.render(text, variables, TimeLeft())
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ VARIABLES: Mapping[str, Any] = {
 }
 
 FAULTS: list[tuple[str, str]] = [
-    ("{% if x %}\n", "line 2: parseIf: expected elif, else, or endif, got end of file"),
+    ("{% if x %}\n", "line 2: expected elif, else, or endif, got end of file"),
     ("a\n{{ name | nofilter }}", "line 2: No filter named 'nofilter'."),
     ("{{ name is notest }}", "line 1: No test named 'notest'."),
     ("a\n\n{{ }}", "line 3: unexpected token: }}"),

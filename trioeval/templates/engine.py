@@ -9,7 +9,7 @@ import attrs
 
 from trioeval.errors import TemplateError
 from trioeval.templates.faults import RefusedError, not_a_template
-from trioeval.templates.limits import LEVELS, Budget, TooMuchError
+from trioeval.templates.limits import LEVELS, TimeLeft, TooMuchError
 from trioeval.templates.marks import has_marks, is_template, unclosed_tag
 from trioeval.templates.plain import filled, plain_pieces
 from trioeval.templates.values import dump
@@ -48,7 +48,7 @@ class Templates:
     """True if a prompt that is JSON is rendered inside its texts, and written with two spaces of indent."""
     nested: bool = True
     """True if variables may be templates themselves; otherwise they are plain data."""
-    _budget: Budget = attrs.field(init=False, factory=Budget)
+    _budget: TimeLeft = attrs.field(init=False, factory=TimeLeft)
     _json: Callable[[str], Any] = attrs.field(init=False)
     _is_template: Callable[[str], bool] = attrs.field(init=False)
     _for_data: "Templates | None" = attrs.field(init=False, default=None)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from trioeval.errors import TemplateError
 from trioeval.templates import is_template
 from trioeval.templates.faults import RefusedError, not_a_template, with_hint
-from trioeval.templates.limits import Budget, TooMuchError
+from trioeval.templates.limits import TimeLeft, TooMuchError
 from trioeval.templates.nunjucks import (
     CELL,
     EXPRESSION,
@@ -228,7 +228,7 @@ def _compiled(engine: Nunjucks, text: str, kept: Kept) -> Callable[[Row], Any]:
 
 def _result(engine: Nunjucks, text: str, row: Row, kept: Kept) -> Any:
     try:
-        return engine.render(text, row, Budget(), kept)
+        return engine.render(text, row, TimeLeft(), kept)
     except TooMuchError as error:
         raise RefusedError(str(error)) from error
 

@@ -33,7 +33,7 @@ class TooMuchError(RenderError):
 
 
 @attrs.define(eq=False, repr=False)
-class Budget:
+class TimeLeft:
     """The seconds that the current rendering has left, which may consist of several texts."""
 
     seconds: float = SECONDS

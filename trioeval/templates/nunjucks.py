@@ -19,7 +19,7 @@ import attrs
 
 from trioeval.errors import TemplateError
 from trioeval.templates.faults import RefusedError
-from trioeval.templates.limits import MEMORY, Budget, TooMuchError, too_big, too_long
+from trioeval.templates.limits import MEMORY, TimeLeft, TooMuchError, too_big, too_long
 from trioeval.templates.values import AsJson, brought, carried
 from trioeval.text import quote
 
@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = ("InternalError: out of memory", "null")
 _SELF = "globalThis.self = globalThis;"
 
 Strictness: TypeAlias = Literal[0, 1, 2]
-"""How many uses of an undefined variable are errors: none, those outside of conditions, all."""
+"""The uses of an undefined variable that are errors: none, those outside of conditions, all."""
 
 Kept: TypeAlias = Literal["", "value", "condition"]
 """Empty for the text that is printed; or the value of the only expression; or whether it holds."""
@@ -122,11 +122,16 @@ class Nunjucks:
     """Returns the variables of a text, or its mistake."""
     _opened: threading.local = attrs.field(init=False, factory=threading.local)
 
+    @functools.cached_property
+    def _reads_all(self) -> bool:
+        """True if a filter can read all variables."""
+        return any(isinstance(one, JavaScriptFilter) for one in self.filters.values())
+
     def __attrs_post_init__(self) -> None:
         self.describe = functools.lru_cache(_KEPT)(self._described)
 
     def render(
-        self, text: str, variables: Mapping[str, Any], budget: Budget, kept: Kept = ""
+        self, text: str, variables: Mapping[str, Any], budget: TimeLeft, kept: Kept = ""
     ) -> Any:
         """Return the result of a text.
 
@@ -140,7 +145,7 @@ class Nunjucks:
             TemplateError: It cannot be rendered with these variables.
             TooMuchError: It exceeds a bound.
         """
-        if any(isinstance(one, JavaScriptFilter) for one in self.filters.values()):
+        if self._reads_all:
             used = variables  # such a filter can read all of them
         else:
             names = self.describe(text, kept).names
@@ -163,7 +168,7 @@ class Nunjucks:
     def _described(self, text: str, kept: Kept) -> Description:
         written = json.dumps(text)
         try:
-            result = self._call(lambda opened: opened.describe(written, kept), Budget())
+            result = self._call(lambda opened: opened.describe(written, kept), TimeLeft())
         except (RefusedError, TooMuchError) as error:
             return Description(fault=str(error))
         found = json.loads(result)
@@ -174,7 +179,7 @@ class Nunjucks:
             return Description(line=fault.get("line"), fault=message)
         return Description(frozenset(found["names"]))
 
-    def _call(self, function: Callable[["_Opened"], str], budget: Budget) -> str:
+    def _call(self, function: Callable[["_Opened"], str], budget: TimeLeft) -> str:
         context = _context()
         opened: _Opened | None = getattr(self._opened, "value", None)
         budget.enter()
@@ -198,7 +203,13 @@ class Nunjucks:
             if isinstance(one, JavaScriptFilter)
         )
         made = context.open(json.dumps(settings), context.quickjs.eval(f"({{{scripts}}})"))
-        return _Opened(context, made("describe"), functools.lru_cache(_COMPILED)(made("compile")))
+        compile_ = made("compile")
+
+        @functools.lru_cache(_COMPILED)
+        def compiled(text: str, kept: Kept) -> Callable[..., str]:
+            return compile_(json.dumps(text), kept)  # type: ignore[no-any-return]
+
+        return _Opened(context, made("describe"), compiled)
 
     def _limit(self, error: Exception) -> Exception:
         line = str(error).partition("\n")[0]
@@ -246,8 +257,7 @@ class Nunjucks:
 
 
 def _rendering(text: str, kept: Kept, given: tuple[Any, ...]) -> Callable[["_Opened"], str]:
-    written = json.dumps(text)
-    return lambda opened: opened.compile(written, kept)(*given)
+    return lambda opened: opened.compile(text, kept)(*given)
 
 
 def _of_the_test(variables: Mapping[str, Any]) -> Mapping[str, Any]:

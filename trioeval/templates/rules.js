@@ -407,7 +407,7 @@
       if (cause.message === "out of memory") return { kind: "memory", message: "" };
       if (/^(string too long|invalid string length)$/.test(cause.message)) return { kind: "limit", message: TOO_LONG };
       const isOwn = cause instanceof lib.TemplateError || cause.constructor === Error;
-      const text = isOwn ? cause.message : `${cause.name}: ${cause.message}`;
+      const text = isOwn ? cause.message.replace(/^parse\w+: /, "") : `${cause.name}: ${cause.message}`;
       return { kind: "other", message: text, line };
     }
     return { kind: "other", message: String(cause), line };
@@ -452,6 +452,8 @@
     return { environment: made, strict: given.strict, keeps: false };
   }
 
+  const MOST_KEPT = 64;
+
   function compiled(own, text, keeps) {
     settings = { ...own, keeps };
     found = new Set();
@@ -486,10 +488,13 @@
   // Returns the functions of an environment: one that describes a text, and one that compiles it.
   function opened(json, scripts) {
     const own = environment(json, scripts);
+    const asks = JSON.parse(json).filters.length > 0;
+    const kept = new Map(); // texts that were checked, and will probably be rendered
 
     function described(text, keeps) {
       try {
-        compiled(own, JSON.parse(text), keeps);
+        if (kept.size >= MOST_KEPT) kept.clear();
+        kept.set(text + keeps, compiled(own, JSON.parse(text), keeps));
         return JSON.stringify({ names: [...found] });
       } catch (error) {
         const hasLine = error instanceof lib.TemplateError && error.lineno !== undefined;
@@ -499,13 +504,16 @@
     }
 
     function rendering(text, keeps) {
-      const parts = compiled(own, JSON.parse(text), keeps);
+      const parts = kept.get(text + keeps) || compiled(own, JSON.parse(text), keeps);
+      kept.delete(text + keeps);
       const blocks = blocksOf(parts);
       // The result begins with "=" before JSON, with "?" before calls of filters, with "!" before an error.
       return function (variables, hasSpecial, asJson, isFirst, answers) {
         if (isFirst) steps = STEPS;
-        known = new Map(answers ? JSON.parse(answers, revived) : []);
-        calls = new Set();
+        if (asks) {
+          known = new Map(answers ? JSON.parse(answers, revived) : []);
+          calls = new Set();
+        }
         let output, fault;
         try {
           const ctx = hasSpecial ? JSON.parse(variables, revived) : JSON.parse(variables);
@@ -536,7 +544,7 @@
           const line = error instanceof lib.TemplateError && error.lineno !== undefined ? error.lineno + 1 : 1;
           fault = faultOf(error, line);
         }
-        if (calls.size) return `?${JSON.stringify([...calls])}`;
+        if (asks && calls.size) return `?${JSON.stringify([...calls])}`;
         if (fault) return `!${JSON.stringify(fault)}`;
         return `=${output}`;
       };
