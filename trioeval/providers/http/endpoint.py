@@ -137,7 +137,9 @@ class Service:
     """The headers for some config keys, which are not in the body then; a scheme may follow a name."""
     plain_models: str = ""
     """Pattern of models that get no default temperature, because they refuse one; "" for none."""
-    kinds: tuple[str, ...] = ("chat", "responses", "embedding", "embeddings", "moderation")
+    kinds: tuple[str, ...] = (
+        *("chat", "responses", "embedding", "embeddings", "moderation", "completion"),
+    )
     """The kinds of requests that an id may name; the first one if it names none."""
     embeds_by_name: bool = False
     """True if models with "embedding" in their names are called for embeddings."""
