@@ -1,4 +1,4 @@
-"""The pages about responses, embeddings and moderation agree with the code."""
+"""The pages about responses, embeddings, moderation and completions agree with the code."""
 
 import json
 import re
@@ -10,7 +10,11 @@ from trioeval.providers import HttpReply
 from trioeval.providers.config import Key
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.vendors import openai_responses
-from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
+from trioeval.providers.vendors.openai_other import (
+    CompletionAdapter,
+    EmbeddingAdapter,
+    ModerationAdapter,
+)
 from trioeval.providers.vendors.responses_messages import PARAMETERS
 from trioeval.providers.vendors.services import SERVICES
 
@@ -25,6 +29,7 @@ EMBEDDINGS = (DOCS / "reference" / "providers" / "openai-embeddings.md").read_te
         (RESPONSES, "key of the entry", openai_responses.ResponsesAdapter.entry_keys),
         (EMBEDDINGS, "key of embeddings", EmbeddingAdapter.call_keys),
         (EMBEDDINGS, "key of moderation", ModerationAdapter.call_keys),
+        (EMBEDDINGS, "key of completions", CompletionAdapter.call_keys),
     ],
 )
 def test_every_key_is_in_the_reference(page: str, first: str, known: tuple[Key, ...]) -> None:

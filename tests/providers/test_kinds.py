@@ -34,6 +34,7 @@ ENVIRON = {
 }
 
 CHAT, RESPONSES, VECTOR, FLAGS = "chat/completions", "responses", "embeddings", "moderations"
+TEXT = "v1/completions"
 
 SUPPORTED = {
     "abliteration:m": CHAT,
@@ -55,6 +56,17 @@ SUPPORTED = {
     "azure:embedding:m": VECTOR,
     "azure:embeddings:m": VECTOR,
     "azure:responses:m": RESPONSES,
+    "azure:completion:m": TEXT,
+    "cloudflare-ai:completion:m": TEXT,
+    "docker:completion:m": TEXT,
+    "litellm:completion:m": TEXT,
+    "localai:completion:m": TEXT,
+    "novita:completion:m": TEXT,
+    "nscale:completion:m": TEXT,
+    "ollama:completion:llama3:8b": TEXT,
+    "openai:completion:gpt-3.5-turbo-instruct": TEXT,
+    "openai:gpt-3.5-turbo-instruct-0914": TEXT,
+    "openai:davinci-002": TEXT,
     "bedrock:amazon.nova-lite-v1:0": "converse",
     "bedrock:converse:amazon.nova-lite-v1:0": "converse",
     "bedrock:completion:amazon.nova-lite-v1:0": "converse",
@@ -146,26 +158,25 @@ REFUSED = (
     *("openai:agents-api:a", "openai:codex-sdk", "openai:codex-security", "openai:chatkit"),
     *("openai:gpt-live-1", "openai:gpt-live-transcribe", "openai:gpt-realtime"),
     *("openai:whisper-1", "openai:gpt-4o-transcribe", "openai:gpt-4o-transcribe-diarize"),
-    *("openai:gpt-3.5-turbo-instruct", "openai:davinci-002"),
     *("anthropic:claude-agent-sdk", "anthropic:claude-agent-sdk:m", "anthropic:claude-code"),
     *("anthropic:completion:claude-2.1", "azure:assistant:a", "azure:foundry-agent:a"),
-    *("azure:image:m", "azure:completion:m", "azure:live:m", "azure:realtime:m", "azure:video:m"),
-    *("azure:moderation:text-content-safety", "azureopenai:completion:m"),
+    *("azure:image:m", "azure:live:m", "azure:realtime:m", "azure:video:m"),
+    "azure:moderation:text-content-safety",
     *("bedrock:agents:A", "bedrock:kb:m", "bedrock:knowledge-base:m", "bedrock:nova-sonic:m"),
     *("bedrock:nova-sonic", "bedrock:video:amazon.nova-reel-v1:1", "bedrock:embeddings:m"),
     *("bedrock:embedding:m", "bedrock:messages:anthropic.claude-fable-5", "bedrock:mantle:m"),
     *("bedrock:responses:openai.gpt-oss-120b", "bedrock:amazon.nova-sonic-v1:0"),
     *("bedrock:amazon.nova-reel-v1:1", "bedrock:luma.ray-v2:0", "bedrock:anything:m"),
-    *("cloudflare-ai:completion:m", "cloudflare-gateway:anthropic:m"),
-    *("cloudflare-gateway:replicate:m", "cometapi:image:m", "docker:completion:m"),
+    "cloudflare-gateway:anthropic:m",
+    *("cloudflare-gateway:replicate:m", "cometapi:image:m"),
     *(
         "google:live:m",
         "google:gemini-2.0-flash-live-001",
         "google:video:m",
         "hyperbolic:audio:m",
     ),
-    *("hyperbolic:image:m", "localai:completion:m", "meta:messages:m", "meta:video:m"),
-    *("novita:completion:m", "nscale:image:m", "nscale:completion:m", "ollama:completion:m"),
+    *("hyperbolic:image:m", "meta:messages:m", "meta:video:m"),
+    "nscale:image:m",
     *("voyage:chat:m", "xai:voice:m", "xai:image:m", "xai:video:m", "xai:embedding:m"),
     *("vertex:live:m", "ai21:embedding:m", "snowflake:responses:m"),
     *(f"{prefix}:m" for prefix in sorted(PREFIXES_NOT_SUPPORTED)),
@@ -194,7 +205,9 @@ def test_a_supported_kind_calls_its_endpoint(entry_id: str, end: str) -> None:
     assert url.partition("?")[0].endswith(end)
     model = spec.settings.adapter.endpoint.model
     assert entry_id.endswith(model)
-    assert not re.match(r"(chat|responses|embeddings?|embed|moderation|converse|messages):", model)
+    assert not re.match(
+        r"(chat|responses|embeddings?|embed|moderation|completion|converse|messages):", model
+    )
 
 
 @pytest.mark.parametrize("entry_id", dict.fromkeys(REFUSED))
@@ -243,6 +256,7 @@ def test_the_hint_lists_the_kinds_of_the_prefix() -> None:
         "openai:responses:<model>",
         "openai:embedding:<model>",
         "openai:moderation:<model>",
+        "openai:completion:<model>",
         "openai:image:<model>",
         "openai:speech:<model>",
         "openai:tts:<model>",

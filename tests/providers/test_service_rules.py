@@ -9,8 +9,8 @@ import pytest
 import trio
 from loopback import Answer, Seen, as_json, serve
 
-from trioeval.errors import SuiteError
-from trioeval.providers import Request, open_providers, resolve
+from trioeval.errors import ProviderError, SuiteError
+from trioeval.providers import HttpReply, Request, open_providers, resolve
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.resolve import ProviderSpec
 from trioeval.templates import Templates
@@ -20,6 +20,10 @@ pytestmark = pytest.mark.network
 KEY = "sk-very-secret"
 REPLIES: Mapping[str, Any] = {
     "/chat/completions": {"choices": [{"message": {"content": "Four"}, "finish_reason": "stop"}]},
+    "/v1/completions": {
+        "choices": [{"text": "Four", "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+    },
     "/responses": {
         "status": "completed",
         "output": [{"type": "message", "content": [{"type": "output_text", "text": "Four"}]}],
@@ -348,6 +352,59 @@ def test_a_voyage_model_returns_a_vector() -> None:
         "input": "2 + 2",
         "input_type": "document",
     }
+
+
+def test_a_completion_gets_the_text_unchanged() -> None:
+    """Messages are text there; the parameters are those of chat completions."""
+    prompt = '[{"role": "user", "content": "2 + 2"}]'
+    seen = arrived("ollama:completion:m", prompt=prompt, max_tokens=9, stop=["x"], suffix="!")
+    assert seen.target == "/v1/completions"
+    assert json.loads(seen.body) == {
+        "model": "m",
+        "prompt": prompt,
+        "temperature": 0,
+        "max_tokens": 9,
+        "stop": ["x"],
+        "suffix": "!",
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ({"choices": []}, "empty_reply"),
+        ({"choices": [{"message": {"content": "Four"}}]}, "malformed_reply"),
+        ({"x": 1}, "malformed_reply"),
+    ],
+)
+def test_a_reply_without_a_text_is_no_completion(data: Any, kind: str) -> None:
+    """It may be that of another kind of server."""
+    settings = spec_of("openai:completion:m", {"apiKey": KEY}).settings
+    assert isinstance(settings, AdapterSettings)
+    with pytest.raises(ProviderError) as caught:
+        settings.adapter.parse(HttpReply(200, {}, json.dumps(data).encode()))
+    assert caught.value.kind == kind
+
+
+def test_a_completion_has_usage_log_probabilities_and_a_reason() -> None:
+    """A filtered one is a refusal."""
+    settings = spec_of("openai:completion:m", {"apiKey": KEY, "logprobs": 1}).settings
+    assert isinstance(settings, AdapterSettings)
+    choice = {
+        "text": "Four",
+        "finish_reason": "content_filter",
+        "logprobs": {"token_logprobs": [-0.5]},
+    }
+    data = {"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    reply = settings.adapter.parse(HttpReply(200, {}, json.dumps(data).encode()))
+    assert (reply.output, reply.finish_reason, reply.log_probs) == (
+        "Four",
+        "content_filter",
+        (-0.5,),
+    )
+    assert reply.is_refusal
+    assert reply.usage.prompt == 3
+    assert settings.adapter.body["logprobs"] == 1
 
 
 @pytest.mark.parametrize("prefix", ["envoy", "mlflow-gateway", "helicone", "litellm"])

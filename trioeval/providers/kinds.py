@@ -15,7 +15,7 @@ _OPENAI = frozenset(
     {
         *_MEDIA,
         *("agents", "agents-api", "assistant", "chatkit", "codex", "codex-app-server"),
-        *("codex-desktop", "codex-sdk", "codex-security", "completion", "live", "realtime"),
+        *("codex-desktop", "codex-sdk", "codex-security", "live", "realtime"),
         *("speech", "transcription", "tts"),
     }
 )
@@ -54,7 +54,6 @@ MODELS_NOT_SUPPORTED: Mapping[str, re.Pattern[str]] = {
         r"(?:^|-)realtime(?:-|$)"
         r"|^(?:gpt-live|whisper)-"
         r"|^gpt-[\w.-]+-transcribe(?:-diarize|-\d{4}-\d{2}-\d{2})?$"
-        r"|^(?:babbage|davinci)-002$|^gpt-3\.5-turbo-instruct"
     ),
 }
 """Models that are called in another way than all others of their prefix."""
@@ -140,7 +139,7 @@ def kind_problem(prefix: str, kind: str, kinds: Iterable[str] = ()) -> Problem:
         kinds: The kinds that it has; those of `supported_forms` if empty.
     """
     forms = tuple(f"{prefix}:{one}:<model>" for one in kinds) or supported_forms(prefix)
-    hint = _INSTEAD.get(kind, f"supported are {', '.join(forms)}; {_OWN}")
+    hint = f"supported are {', '.join(forms)}; {_INSTEAD.get(kind, _OWN)}"
     return Problem(".id", f'"{prefix}:{kind}" is not supported', hint)
 
 

@@ -89,7 +89,7 @@ class UrlPart:
     """None if it has to be set; "{model}" is the model."""
 
 
-KINDS = ("chat", "responses", "embedding", "embeddings", "moderation")
+KINDS = ("chat", "responses", "embedding", "embeddings", "moderation", "completion")
 """The kinds of requests that most services have."""
 
 

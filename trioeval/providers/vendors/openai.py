@@ -13,8 +13,12 @@ from trioeval.providers.http.endpoint import Service
 from trioeval.providers.kinds import kind_problem
 from trioeval.providers.vendors.openai_chat import ChatAdapter
 from trioeval.providers.vendors.openai_media import ImageAdapter, read_speech, read_video
-from trioeval.providers.vendors.openai_models import needs_responses
-from trioeval.providers.vendors.openai_other import EmbeddingAdapter, ModerationAdapter
+from trioeval.providers.vendors.openai_models import needs_completions, needs_responses
+from trioeval.providers.vendors.openai_other import (
+    CompletionAdapter,
+    EmbeddingAdapter,
+    ModerationAdapter,
+)
 from trioeval.providers.vendors.openai_responses import read_responses
 from trioeval.providers.vendors.services import (
     ANY_SERVICE,
@@ -35,6 +39,7 @@ READERS: Mapping[str, KindReader] = {
     "embedding": EmbeddingAdapter.read_entry,
     "embeddings": EmbeddingAdapter.read_entry,
     "moderation": ModerationAdapter.read_entry,
+    "completion": CompletionAdapter.read_entry,
     "image": ImageAdapter.read_entry,
     "speech": read_speech,
     "tts": read_speech,
@@ -76,9 +81,7 @@ def read(
     kind, model, problems = _split(service, prefix, rest)
     versioned = any(to_snake(key) == "api_version" for key in config)
     if kind is None:
-        chosen = service.openai_models and needs_responses(model) and not versioned
-        is_vector = service.embeds_by_name and "embedding" in model.lower()
-        kind = "responses" if chosen else "embedding" if is_vector else service.kinds[0]
+        kind = _kind_of(service, model, versioned=versioned)
     elif kind == "responses" and versioned and service.version_path is not None:
         fault = f"responses of {service.family} have no API version"
         problems.append(Problem(".config.apiVersion", fault, "leave it out"))
@@ -86,6 +89,17 @@ def read(
     if problems:
         return [*problems, *(found if isinstance(found, list) else ())]
     return found
+
+
+def _kind_of(service: Service, model: str, *, versioned: bool) -> str:
+    """Return the kind of request for a model whose id names none."""
+    if service.embeds_by_name and "embedding" in model.lower():
+        return "embedding"
+    if service.openai_models and needs_completions(model):
+        return "completion"
+    if service.openai_models and needs_responses(model) and not versioned:
+        return "responses"
+    return service.kinds[0]
 
 
 def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, list[Problem]]:

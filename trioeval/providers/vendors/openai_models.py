@@ -21,6 +21,9 @@ RESPONSES_MODELS = (
 )
 """Beginnings of names of models that are called at `/responses`."""
 
+COMPLETION_MODELS = (r"gpt-3\.5-turbo-instruct", r"(babbage|davinci)-002$")
+"""Beginnings of names of models that are called at `/completions`."""
+
 SCHEMA_MODELS = (
     r"gpt-4o(-mini)?(-2024-(0[89]|1\d)|-2025|-20[3-9]\d|$|-search)",
     r"gpt-4\.[1-9]",
@@ -31,6 +34,7 @@ SCHEMA_MODELS = (
 
 _REASONING = re.compile("|".join(REASONING_MODELS))
 _RESPONSES = re.compile("|".join(RESPONSES_MODELS))
+_COMPLETIONS = re.compile("|".join(COMPLETION_MODELS))
 _SCHEMAS = re.compile("|".join(SCHEMA_MODELS))
 
 
@@ -52,6 +56,16 @@ def needs_responses(model: str) -> bool:
         (True, False)
     """
     return _RESPONSES.match(_name(model)) is not None
+
+
+def needs_completions(model: str) -> bool:
+    """Return whether an OpenAI model completes texts instead of answering messages.
+
+    Example:
+        >>> needs_completions("gpt-3.5-turbo-instruct"), needs_completions("gpt-3.5-turbo")
+        (True, False)
+    """
+    return _COMPLETIONS.match(_name(model)) is not None
 
 
 def takes_schemas(model: str) -> bool:

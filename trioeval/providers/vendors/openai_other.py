@@ -1,5 +1,5 @@
 # Separate from `providers.vendors.openai`: one module for each API of the vendor.
-"""OpenAI embeddings and moderation: requests to bodies, replies to vectors and flags."""
+"""OpenAI embeddings, moderation and completions: requests to bodies, replies to vectors, flags and texts."""
 
 import math
 import struct
@@ -19,10 +19,18 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.http.adapter import Adapter
-from trioeval.providers.http.replies import count, field
+from trioeval.providers.http.replies import FILTERED, count, field
 from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.other_keys import OtherKeys
-from trioeval.providers.vendors.chat import CALL_KEYS, ENTRY_KEYS
+from trioeval.providers.vendors.chat import (
+    CALL_KEYS,
+    DEFAULTS,
+    ENTRY_KEYS,
+    read_finish_reason,
+    read_guardrails,
+    read_log_probs,
+    read_usage,
+)
 from trioeval.usage import Usage
 
 FLOAT_BYTES = 4
@@ -34,6 +42,22 @@ PASSTHROUGH = Key(
     lambda value: is_json_object(value) and "input" not in value,
 )
 """Additional fields of the body; the input is the prompt."""
+
+
+_BY_NAME = {key.name: key for key in CALL_KEYS}
+_OF_TEXTS = (
+    *("temperature", "max_tokens", "top_p", "presence_penalty", "frequency_penalty", "seed"),
+    *("stop", "n", "user"),
+)
+"""Keys of chat completions that completions have too."""
+
+
+def _is_number_of_alternatives(value: Any) -> bool:
+    return value == 0 or is_count(value)
+
+
+def _is_text_passthrough(value: Any) -> bool:
+    return is_json_object(value) and not value.get("stream") and "prompt" not in value
 
 
 _OF_CHATS = OtherKeys(not_here=frozenset(to_snake(key.name) for key in (*CALL_KEYS, *ENTRY_KEYS)))
@@ -174,6 +198,60 @@ def read_flags(categories: Mapping[str, bool], scores: Mapping[str, float]) -> l
         if holds
     ]
     return sorted(flags, key=lambda flag: -(flag["confidence"] or 0))
+
+
+class CompletionAdapter(Adapter):
+    """Completions of a text: the API before chat completions, which has no messages."""
+
+    call_keys = (
+        *(_BY_NAME[name] for name in _OF_TEXTS),
+        Key("logprobs", "a whole number of at least 0", _is_number_of_alternatives),
+        Key("passthrough", "an object without prompt or stream", _is_text_passthrough),
+        _BY_NAME["omitDefaults"],
+    )
+    default_keys = tuple(_BY_NAME[name] for name in _OF_TEXTS)
+    other_keys = OtherKeys(not_here=frozenset({"metrics"}))
+    path = "completions"
+    holder = "the choice"
+    show_thinking = False
+
+    def fixed_body(self) -> Mapping[str, Any]:
+        """Return the body without its prompt."""
+        values = {**({} if self.given.get("omit_defaults") else DEFAULTS), **self.defaults}
+        values |= {
+            name: self.given[name] for name in (*_OF_TEXTS, "logprobs") if name in self.given
+        }
+        renames = self.endpoint.service.renames
+        sent = {renames.get(name, name): one for name, one in values.items() if one is not None}
+        return {"model": self.endpoint.model, **sent, **(self.given.get("passthrough") or {})}
+
+    def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
+        """Return the text unchanged as the prompt."""
+        return {"prompt": prompt}
+
+    def read(self, data: Mapping[str, Any], reply: HttpReply) -> Reply:
+        """Return the text of the first choice."""
+        choices = data.get("choices")
+        if choices == []:
+            raise self.failure("empty_reply", "the reply has no choice", reply)
+        choice = choices[0] if isinstance(choices, list) else None
+        text = field(choice, "text")
+        if not isinstance(text, str):
+            raise self.failure("malformed_reply", "the reply is not a completion", reply)
+        reason = read_finish_reason(choice)
+        return Reply(
+            output=text,
+            text=text,
+            refusal=FILTERED if reason == "content_filter" else None,
+            usage=read_usage(data),
+            finish_reason=reason,
+            guardrails=read_guardrails(data, choice, reason),
+            log_probs=read_log_probs(choice),
+        )
+
+    def usage(self, data: Mapping[str, Any]) -> Usage:
+        """Return the token counts."""
+        return read_usage(data)
 
 
 def _members(result: Any, name: str, check: Callable[[Any], bool]) -> dict[str, Any]:

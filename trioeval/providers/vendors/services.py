@@ -315,7 +315,7 @@ SERVICES: Mapping[str, Service] = {
         parts={"account_id": _ACCOUNT},
         keys=_part("accountId"),
         hosts=("api.cloudflare.com",),
-        kinds=("chat", "embedding", "embeddings"),
+        kinds=("chat", "completion", "embedding", "embeddings"),
     ),
     "cohere": Service(
         family="cohere",
@@ -426,13 +426,13 @@ SERVICES: Mapping[str, Service] = {
         family="novita",
         default_url="https://api.novita.ai/openai/v1",
         key_variables=("NOVITA_API_KEY",),
-        kinds=("chat", "embedding", "embeddings"),
+        kinds=("chat", "completion", "embedding", "embeddings"),
     ),
     "nscale": Service(
         family="nscale",
         default_url="https://inference.api.nscale.com/v1",
         key_variables=("NSCALE_SERVICE_TOKEN", "NSCALE_API_KEY"),
-        kinds=("chat", "embedding", "embeddings"),
+        kinds=("chat", "completion", "embedding", "embeddings"),
     ),
     "orcarouter": Service(
         family="orcarouter",
