@@ -4,6 +4,7 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
+from trioeval.providers.sdk.sagemaker import SageMakerAdapter
 from trioeval.providers.vendors import anthropic, gemini, huggingface, replicate
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors import gemini_request as gemini_body
@@ -11,6 +12,7 @@ from trioeval.providers.vendors import gemini_request as gemini_body
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
+SAGEMAKER = (DOCS / "reference" / "providers" / "sagemaker.md").read_text()
 REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
 
 
@@ -23,6 +25,7 @@ REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
         (GEMINI, "key of the entry", gemini.GenerateAdapter.entry_keys),
         (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
         (HUGGING_FACE, "key of generation", huggingface.GENERATION),
+        (SAGEMAKER, "key", (*SageMakerAdapter.call_keys, *SageMakerAdapter.entry_keys)),
         (REPLICATE, "key of the request", replicate.ReplicateAdapter.call_keys),
     ],
 )

@@ -250,7 +250,14 @@ def test_every_service_with_a_key_declares_its_hosts() -> None:
     """A new service must declare its hosts, unless users run it themselves."""
     own = {"litellm", "llamacpp", "lmstudio", "localai", "ollama", "vllm", "openai-api"}
     sdks = {prefix for prefix in MODULES if prefix.endswith("-sdk")}
-    servers = MODULES.keys() - CODE - LOCAL - own - sdks - {"http", "https", "bedrock", "vertex"}
+    servers = (
+        MODULES.keys()
+        - CODE
+        - LOCAL
+        - own
+        - sdks
+        - {"http", "https", "bedrock", "sagemaker", "vertex"}
+    )
     missing = []
     for prefix in sorted(servers):
         model = {"hf": "chat:m", "huggingface": "chat:m", "replicate": "a/b"}.get(prefix, "m")

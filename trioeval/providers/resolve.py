@@ -170,6 +170,7 @@ MODULES: Mapping[str, str] = {
     "anthropic-sdk": "sdk.entries",
     "google-sdk": "sdk.entries",
     "bedrock": "sdk.bedrock",
+    "sagemaker": "sdk.sagemaker",
 }
 """Module by prefix; each has a function `read`."""
 
@@ -196,6 +197,7 @@ FORMS = (
     "huggingface:<task>:<model>",
     "replicate:<owner>/<model>",
     "bedrock:<model>",
+    "sagemaker:<type>:<endpoint>",
     "openai-sdk:<model>",
     "anthropic-sdk:<model>",
     "google-sdk:<model>",
@@ -249,7 +251,7 @@ _PREFIXES_NOT_SUPPORTED = frozenset(
         *("envoy", "f5", "fal", "github", "golang", "helicone"),
         *("hyperbolic", "jfrog", "llama", "llamaapi", "mcp", "modelslab", "nscale"),
         *("openclaw", "opencode", "package", "palm", "portkey", "promptfoo", "quiverai"),
-        *("qwak", "ruby", "sagemaker", "slack", "snowflake", "transformers"),
+        *("qwak", "ruby", "slack", "snowflake", "transformers"),
         *("transformers.js", "truefoundry", "vercel", "voyage", "watsonx", "webhook"),
         *("websocket", "ws", "wss"),
     }
