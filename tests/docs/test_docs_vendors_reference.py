@@ -4,6 +4,7 @@ import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
+from trioeval.providers.sdk.sagemaker import SageMakerAdapter
 from trioeval.providers.vendors import (
     anthropic,
     gemini,
@@ -19,6 +20,7 @@ ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 MEDIA = (DOCS / "reference" / "providers" / "openai-media.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
+SAGEMAKER = (DOCS / "reference" / "providers" / "sagemaker.md").read_text()
 REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
 
 
@@ -31,6 +33,7 @@ REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
         (GEMINI, "key of the entry", gemini.GenerateAdapter.entry_keys),
         (GEMINI, "key of embeddings", gemini.EmbedAdapter.call_keys),
         (HUGGING_FACE, "key of generation", huggingface.GENERATION),
+        (SAGEMAKER, "key", (*SageMakerAdapter.call_keys, *SageMakerAdapter.entry_keys)),
         (REPLICATE, "key of the request", replicate.ReplicateAdapter.call_keys),
         (GEMINI, "key of Imagen", gemini_media.ImagenAdapter.call_keys),
         (MEDIA, "key of images", openai_media.ImageAdapter.call_keys),

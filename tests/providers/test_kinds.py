@@ -189,7 +189,7 @@ REFUSED = (
         "replicate:moderation:m",
         "slack:channel:c",
     ),
-    *("transformers:text-generation:m", "watsonx:chat:m", "sagemaker:embedding:m"),
+    *("transformers:text-generation:m", "watsonx:chat:m"),
 )
 """Ids of kinds that promptfoo has and trioeval does not."""
 

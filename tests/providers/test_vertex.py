@@ -178,7 +178,7 @@ def test_claude_has_its_version_in_the_body_and_its_model_in_the_url() -> None:
 
 def test_llama_is_called_with_chat_completions() -> None:
     """Its safety settings are on unless they are switched off."""
-    url, body = sent(spec_of("vertex:llama-4-scout", maxOutputTokens=9))
+    url, body = sent(spec_of("vertex:llama-4-scout", maxOutputTokens=9, topK=3))
     host = "https://us-central1-aiplatform.googleapis.com"
     place = f"{host}/v1beta1/projects/proj-1/locations/us-central1/endpoints/openapi"
     assert url == f"{place}/chat/completions"
@@ -187,6 +187,7 @@ def test_llama_is_called_with_chat_completions() -> None:
         "model": "meta/llama-4-scout",
         "messages": [{"role": "user", "content": "Hi"}],
         "max_tokens": 9,
+        "top_k": 3,
         "extra_body": {"google": {"model_safety_settings": safety}},
     }
     off = {"safetySettings": {"enabled": False}}

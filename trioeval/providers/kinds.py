@@ -82,7 +82,7 @@ PREFIXES_NOT_SUPPORTED = frozenset(
         *("a2a", "agentic", "bam", "bedrock-agent", "browser", "elevenlabs", "fal", "github"),
         *("golang", "llama", "mcp", "modelslab", "n8n", "openclaw"),
         *("opencode", "openinterpreter", "package", "promptfoo", "quiverai"),
-        *("ruby", "sagemaker", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
+        *("ruby", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
         *("websocket", "ws", "wss"),
     }
 )

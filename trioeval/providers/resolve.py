@@ -172,6 +172,7 @@ MODULES: Mapping[str, str] = {
     "anthropic-sdk": "sdk.entries",
     "google-sdk": "sdk.entries",
     "bedrock": "sdk.bedrock",
+    "sagemaker": "sdk.sagemaker",
 }
 """Module by prefix; each has a function `read`."""
 
@@ -199,6 +200,7 @@ FORMS = (
     "huggingface:<task>:<model>",
     "replicate:<owner>/<model>",
     "bedrock:<model>",
+    "sagemaker:<type>:<endpoint>",
     "openai-sdk:<model>",
     "anthropic-sdk:<model>",
     "google-sdk:<model>",

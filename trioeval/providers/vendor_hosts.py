@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from trioeval.providers.http.endpoint import Service, is_loopback
-from trioeval.providers.sdk.bedrock import HOSTS, SECRET_VARIABLE
+from trioeval.providers.sdk.bedrock import HOSTS, SAGEMAKER_HOSTS, SECRET_VARIABLE
 from trioeval.providers.vendors.anthropic import ANTHROPIC
 from trioeval.providers.vendors.gemini import GOOGLE
 from trioeval.providers.vendors.huggingface import ROUTER
@@ -58,7 +58,7 @@ def _vendors() -> Mapping[str, Vendor]:
         named = (*service.key_variables, service.organization_variable)
         for variable in filter(None, named) if own else ():
             found.setdefault(variable, []).extend(own)
-    found |= {variable: [*HOSTS] for variable in _ACCESS}
+    found |= {variable: [*HOSTS, *SAGEMAKER_HOSTS] for variable in _ACCESS}
     return {variable: Vendor(_pattern(hosts)) for variable, hosts in found.items()}
 
 

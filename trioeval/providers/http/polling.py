@@ -29,7 +29,7 @@ CANCEL_GRACE = 10.0
 
 @attrs.frozen
 class Polling:
-    """Where and until when a service is polled."""
+    """The place of unfinished replies, and the statuses until which they are polled."""
 
     name: str
     """The kind of reply, for messages."""

@@ -253,12 +253,12 @@ ACCESS = (
 )
 """Keys of credentials and region."""
 
-_SHARED = tuple(
+SHARED = tuple(
     key for key in ENDPOINT_KEYS if key.name in ("timeoutMs", "maxResponseBytes", "price")
 )
 """Keys of every service over HTTP that apply here too."""
 
-KEYS = (*ConverseAdapter.call_keys, *ACCESS, *_SHARED, *ConverseAdapter.entry_keys)
+KEYS = (*ConverseAdapter.call_keys, *ACCESS, *SHARED, *ConverseAdapter.entry_keys)
 
 
 SECRET_VARIABLE = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a name
@@ -275,6 +275,15 @@ HOSTS = (
     "*.bedrock-runtime.*.vpce.amazonaws.com",
 )
 """The vendor's own hosts; others below its domain are machines of its customers."""
+
+
+SAGEMAKER_HOSTS = (
+    "runtime.sagemaker.*.amazonaws.com",
+    "runtime.sagemaker.*.amazonaws.com.cn",
+    "runtime-fips.sagemaker.*.amazonaws.com",
+    "*.runtime.sagemaker.*.vpce.amazonaws.com",
+)
+"""The same for SageMaker, whose requests have the same keys."""
 
 
 @attrs.frozen(kw_only=True)
@@ -313,9 +322,9 @@ class BedrockSettings(AdapterSettings):
         Raises:
             ProviderError: `auth`, if the profile does not exist.
         """
-        from trioeval.providers.sdk.boto import open_boto
+        from trioeval.providers.sdk.boto import CONVERSE, open_boto
 
-        async with open_boto(self.access, self.adapter.endpoint) as client:
+        async with open_boto(self.access, self.adapter.endpoint, CONVERSE) as client:
             yield HttpProvider(self.adapter, client)
 
 
@@ -334,28 +343,40 @@ def read(
         problems.append(Problem(".id", f'"{prefix}:" has no model name', f"write {prefix}:<model>"))
     found = read_open_config(config, KEYS, RULES)
     given = {name: value for name, value in found.folded().items() if value is not None}
-    access, missing = _access(given, context.environ)
-    endpoint, wrong = _endpoint(rest, access.region, given, context.environ)
+    access, missing = read_access(given, context.environ)
+    service = Service(
+        family="bedrock",
+        default_url=f"https://bedrock-runtime.{access.region}.amazonaws.com",
+        key_variables=(),
+        hosts=HOSTS,
+        url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
+        needs_key=False,
+        url_keys=URL_KEYS,
+    )
+    endpoint, wrong = aws_endpoint(service, rest, access, given, context.environ)
     problems += [*found.problems, *missing, *wrong, *find_conflicts(given)]
     if endpoint is None or problems:
         return problems
-    if endpoint.base_url != endpoint.service.default_url:
-        access = attrs.evolve(access, url=endpoint.base_url)
-    if (
-        "access_key_id" not in given
-    ):  # it comes from the environment, or from a file of this machine
-        endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
-    account = access.access_key_id or access.profile or ""
-    signing = {access.secret_access_key or "", access.session_token or ""} - {""}
-    endpoint = attrs.evolve(endpoint, credential=account, other_secrets=longest_first(signing))
-    not_own = {to_snake(key.name) for key in (*ACCESS, *_SHARED)}
-    own = {name: value for name, value in given.items() if name not in not_own}
+    own = own_values(given)
     endpoint = with_secrets(endpoint, own.get("passthrough"))
     adapter = ConverseAdapter(endpoint=endpoint, layers=(own,))
-    return BedrockSettings(adapter, access, warnings=found.warnings)
+    return BedrockSettings(adapter, at_endpoint(access, endpoint), warnings=found.warnings)
 
 
-def _access(
+def own_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values besides those of account and endpoint."""
+    not_own = {to_snake(key.name) for key in (*ACCESS, *SHARED)}
+    return {name: value for name, value in given.items() if name not in not_own}
+
+
+def at_endpoint(access: AwsAccess, endpoint: Endpoint) -> AwsAccess:
+    """Return the access with the URL of the endpoint, unless it follows from the region."""
+    if endpoint.base_url == endpoint.service.default_url:
+        return access
+    return attrs.evolve(access, url=endpoint.base_url)
+
+
+def read_access(
     given: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[AwsAccess, list[Problem]]:
     """Return the access of config and environment; a profile takes precedence over environment keys."""
@@ -389,21 +410,30 @@ def _access(
     return access, problems
 
 
-def _endpoint(
-    model: str, region: str, given: Mapping[str, Any], environ: Mapping[str, str]
+def aws_endpoint(
+    service: Service,
+    model: str,
+    access: AwsAccess,
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
 ) -> tuple[Endpoint | None, list[Problem]]:
-    service = Service(
-        family="bedrock",
-        default_url=f"https://bedrock-runtime.{region}.amazonaws.com",
-        key_variables=(),
-        hosts=HOSTS,
-        url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL"),
-        needs_key=False,
-        url_keys=URL_KEYS,
-    )
-    names = {to_snake(key.name) for key in _SHARED}
+    """Return the endpoint of a service of AWS with the account that signs its requests, and the problems."""
+    names = {to_snake(key.name) for key in SHARED}
     shared = {name: value for name, value in given.items() if name in names}
     url = given.get("endpoint_url")
     endpoint, problems = read_endpoint(service, model, {**shared, "api_base_url": url}, environ)
     path = ".config.endpointUrl"
-    return endpoint, [attrs.evolve(problem, path=path) for problem in problems]
+    problems = [attrs.evolve(problem, path=path) for problem in problems]
+    if endpoint is None:
+        return None, problems
+    signing = {access.secret_access_key or "", access.session_token or ""} - {""}
+    endpoint = attrs.evolve(
+        endpoint,
+        credential=access.access_key_id or access.profile or "",
+        other_secrets=longest_first(signing),
+    )
+    if (
+        "access_key_id" not in given
+    ):  # it comes from the environment, or from a file of this machine
+        endpoint = attrs.evolve(endpoint, sent_variables=(SECRET_VARIABLE,))
+    return endpoint, problems

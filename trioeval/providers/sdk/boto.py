@@ -42,21 +42,64 @@ NO_CREDENTIALS = (
 )
 
 
+@attrs.frozen
+class BotoOperation:
+    """The operation of a service that a provider calls."""
+
+    service: str
+    """Its name in boto3."""
+    name: str
+    """Its name in the API."""
+    method: str
+    """The method of boto3's client."""
+    arguments: Callable[[str, HttpRequest], dict[str, Any]]
+    """Returns the arguments of the method for a model and a request."""
+
+
+def converse_arguments(model: str, request: HttpRequest) -> dict[str, Any]:
+    """Return the arguments of Converse: the members of the body.
+
+    Raises:
+        ProviderError: `bad_request`: the bytes of a message are not base64.
+    """
+    arguments = json.loads(request.body or b"{}")
+    for message in arguments["messages"]:
+        for block in message["content"]:
+            _unpack(block)
+    return {"modelId": model, **arguments}
+
+
+def invoke_arguments(model: str, request: HttpRequest) -> dict[str, Any]:
+    """Return the arguments of InvokeEndpoint: the body as it is, and its types."""
+    return {
+        "EndpointName": model,
+        "ContentType": request.headers["content-type"],
+        "Accept": request.headers["accept"],
+        "Body": request.body,
+    }
+
+
+CONVERSE = BotoOperation("bedrock-runtime", "Converse", "converse", converse_arguments)
+INVOKE = BotoOperation("sagemaker-runtime", "InvokeEndpoint", "invoke_endpoint", invoke_arguments)
+
+
 @asynccontextmanager
-async def open_boto(access: AwsAccess, endpoint: Endpoint) -> AsyncGenerator[HttpClient]:
-    """Open a Bedrock client for the time of its provider.
+async def open_boto(
+    access: AwsAccess, endpoint: Endpoint, operation: BotoOperation
+) -> AsyncGenerator[HttpClient]:
+    """Open a client of a service for the time of its provider.
 
     Raises:
         ProviderError: `auth`, if boto3 cannot find the profile.
     """
-    client = await trio.to_thread.run_sync(make_client, access, endpoint)
+    client = await trio.to_thread.run_sync(make_client, access, endpoint, operation.service)
     try:
-        yield BotoClient(client, endpoint.model, trio.CapacityLimiter(MAX_THREADS))
+        yield BotoClient(client, endpoint.model, operation, trio.CapacityLimiter(MAX_THREADS))
     finally:
         client.close()
 
 
-def make_client(access: AwsAccess, endpoint: Endpoint) -> Any:
+def make_client(access: AwsAccess, endpoint: Endpoint, service: str) -> Any:
     """Create a client without retries, and with no time limit shorter than the lane's. Blocks."""
     try:
         session = boto3.Session(
@@ -67,7 +110,7 @@ def make_client(access: AwsAccess, endpoint: Endpoint) -> Any:
             profile_name=access.profile,
         )
         return session.client(
-            "bedrock-runtime",
+            service,
             endpoint_url=access.url,
             config=Config(
                 retries={"total_max_attempts": 1, "mode": "standard"},
@@ -83,7 +126,7 @@ def make_client(access: AwsAccess, endpoint: Endpoint) -> Any:
 
 @attrs.frozen
 class BotoClient:
-    """Calls Converse, each call in a thread, and returns replies as received.
+    """Calls an operation, each call in a thread, and returns replies as received.
 
     botocore's parsed result is not used: it drops unknown fields, and fails in many ways on unexpected
     ones.
@@ -91,12 +134,13 @@ class BotoClient:
 
     _client: Any = attrs.field(repr=False)
     _model: str
+    _operation: BotoOperation
     threads: trio.CapacityLimiter
     _received: threading.local = attrs.field(factory=threading.local, repr=False, init=False)
-    """`reply`: the reply received by the call of this thread."""
+    """`reply`: the reply received by the call of this thread; `most`: the maximum bytes of its body."""
 
     def __attrs_post_init__(self) -> None:
-        event = "before-parse.bedrock-runtime.Converse"
+        event = f"before-parse.{self._operation.service}.{self._operation.name}"
         self._client.meta.events.register(event, self._receive)
 
     async def send(
@@ -107,24 +151,21 @@ class BotoClient:
     ) -> HttpReply:
         """Send a request, as in `HttpClient.send`. On cancellation the thread is abandoned."""
         return await trio.to_thread.run_sync(
-            self._converse, request, abandon_on_cancel=True, limiter=self.threads
+            self._call, request, abandon_on_cancel=True, limiter=self.threads
         )
 
-    def _converse(self, request: HttpRequest) -> HttpReply:
-        arguments = json.loads(request.body or b"{}")
-        for message in arguments["messages"]:
-            for block in message["content"]:
-                _unpack(block)
-        self._received.reply = None
+    def _call(self, request: HttpRequest) -> HttpReply:
+        arguments = self._operation.arguments(self._model, request)
+        most = MOST_BYTES if request.max_reply_bytes is None else request.max_reply_bytes
+        self._received.reply, self._received.most = None, most
         source = request_source(request.method, request.url)
         try:
-            self._client.converse(modelId=self._model, **arguments)
+            getattr(self._client, self._operation.method)(**arguments)
         except Exception as error:
             # A received reply says more than botocore's exception.
             if self._received.reply is None:
                 raise _explain(error, source) from error
         reply: HttpReply = attrs.evolve(self._received.reply, source=source)
-        most = MOST_BYTES if request.max_reply_bytes is None else request.max_reply_bytes
         if len(reply.body) > most:
             message = too_large(f"HTTP {reply.status} from {source}", most)
             raise ProviderError("malformed_reply", message, status=reply.status)
@@ -133,8 +174,11 @@ class BotoClient:
 
     def _receive(self, response_dict: dict[str, Any], **_: object) -> None:
         headers = {name.lower(): text for name, text in response_dict["headers"].items()}
+        body = response_dict["body"]
+        if not isinstance(body, bytes):  # the stream of an operation whose reply may have any form
+            body = body.read(self._received.most + 1)
         self._received.reply = HttpReply(
-            response_dict["status_code"], dated(headers, time.time()), response_dict["body"]
+            response_dict["status_code"], dated(headers, time.time()), body
         )
 
 
@@ -168,7 +212,11 @@ def _explain(error: Exception, source: str) -> ProviderError:
         case exceptions.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             kind, title = "tls", "invalid certificate for"
             advice = "check config.endpointUrl, or set AWS_CA_BUNDLE to the certificates to trust"
-        case exceptions.HTTPClientError() | exceptions.ConnectionError():
+        case (
+            exceptions.HTTPClientError()
+            | exceptions.ConnectionError()
+            | exceptions.IncompleteReadError()
+        ):
             kind, title = "connection", "no complete reply from"
             advice = "check config.region, config.endpointUrl and the network"
         case _ if isinstance(error, NO_CREDENTIALS):

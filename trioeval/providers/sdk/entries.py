@@ -1,4 +1,3 @@
-# Separate from `providers.sdk.bedrock`: Bedrock does not use our HTTP client.
 """Entries whose requests are sent by an SDK, and built and read as without it.
 
 The SDK replaces the HTTP client. The same adapter builds the body and reads the reply, so

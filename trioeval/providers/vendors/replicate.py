@@ -133,7 +133,7 @@ class ReplicateAdapter(Adapter):
         return Reply(output=output, finish_reason="stop", usage=self.usage(data))
 
     def is_empty(self, data: Mapping[str, Any]) -> bool:
-        """Return whether there is no output; an empty text or list is one."""
+        """Return whether the output is missing; an empty text or list is not."""
         return data.get("output") is None
 
     def usage(self, data: Mapping[str, Any]) -> Usage:

@@ -24,6 +24,7 @@ from trioeval.providers.config import (
     Key,
     ProviderResources,
     ProviderSettings,
+    is_count,
     is_flag,
     is_json_object,
     is_text,
@@ -168,6 +169,7 @@ class VertexLlamaAdapter(ChatAdapter):
 
     entry_keys = (  # type: ignore[assignment] # more keys
         *ChatAdapter.entry_keys,
+        Key("topK", "a whole number of at least 1", is_count),
         Key("llamaConfig", "an object", is_json_object),
     )
     default_keys = ()  # type: ignore[assignment] # fewer keys
@@ -177,6 +179,8 @@ class VertexLlamaAdapter(ChatAdapter):
         body = dict(super().fixed_body()) | {"model": f"meta/{self.endpoint.model}"}
         if self.given.get("temperature") is None:
             body.pop("temperature", None)
+        if self.given.get("top_k") is not None:
+            body["top_k"] = self.given["top_k"]
         safety = field(self.given.get("llama_config"), "safetySettings")
         settings = {
             "enabled": field(safety, "enabled") is not False,
