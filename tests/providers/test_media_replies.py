@@ -167,7 +167,10 @@ def test_a_reply_larger_than_the_limit_is_an_error() -> None:
 
 def test_the_type_is_that_of_the_bytes_whatever_the_service_declares() -> None:
     """A JPEG that is called a PNG is a JPEG; a document that is called a PNG is refused."""
-    parts = [{"text": "Here:"}, {"inlineData": {"mimeType": "image/png", "data": encoded(MP3)}}]
+    parts: list[Any] = [
+        {"text": "Here:"},
+        {"inlineData": {"mimeType": "image/png", "data": encoded(MP3)}},
+    ]
     path = "/v1beta/models/gemini-2.5-flash-image:generateContent"
     body = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
     reply, _ = asked("google:gemini-2.5-flash-image", {path: as_json(body)})
@@ -179,7 +182,7 @@ def test_the_type_is_that_of_the_bytes_whatever_the_service_declares() -> None:
 
 def test_images_of_gemini_are_requested_and_taken_out_of_the_parts() -> None:
     """The text is the output, or else the URI; the price of the image is added to that of the prompt."""
-    parts = [{"inlineData": {"mimeType": "image/png", "data": encoded(PNG)}}]
+    parts: list[Any] = [{"inlineData": {"mimeType": "image/png", "data": encoded(PNG)}}]
     path = "/v1beta/models/gemini-3-pro-image:generateContent"
     usage = {"promptTokenCount": 100, "candidatesTokenCount": 1290, "totalTokenCount": 1390}
     body = {"candidates": [{"content": {"parts": parts}}], "usageMetadata": usage}
@@ -193,7 +196,7 @@ def test_images_of_gemini_are_requested_and_taken_out_of_the_parts() -> None:
     assert reply.output == reply.text == CAT.uri
     assert reply.cost == pytest.approx(0.24 + 100 * 2 / 1e6)
     assert encoded(PNG) not in json.dumps(reply.raw)
-    parts.insert(0, {"text": "A cat."})  # type: ignore[dict-item] # of another shape
+    parts.insert(0, {"text": "A cat."})
     reply, _ = asked("google:gemini-3-pro-image", {path: as_json(body)})
     assert (reply.output, reply.media) == ("A cat.", (CAT,))
 
