@@ -23,6 +23,7 @@ from trioeval.scripting import SCRIPTS
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_test, suite_for_hooks
+from trioeval.suite.sources.tests import refuse_remote
 from trioeval.suite.test_form import scenarios_hook
 
 Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
@@ -159,7 +160,7 @@ def _changed(
             lambda entry: kept_or_read(entry, tests, lambda new: (structure.structure(new, Test),)),
             alone=(),
         ),
-        "scenarios": lambda value: scenarios_hook(structure, context)(value, None),
+        "scenarios": lambda value: scenarios_hook(structure, context, refuse_remote)(value, None),
         "defaultTest": lambda value: structure.structure(value, Test),
     }
     changes: dict[str, Any] = {}

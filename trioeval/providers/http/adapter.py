@@ -31,8 +31,8 @@ from trioeval.providers.config import (
 from trioeval.providers.http.endpoint import ENDPOINT_KEYS, Endpoint, Service, read_endpoint
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
-    attempt_timeout,
     empty,
+    exchange,
     failure,
     is_success,
     read_accounts,
@@ -48,7 +48,6 @@ from trioeval.providers.http.wire import (
     HttpReply,
     HttpRequest,
     PreparedBody,
-    request_source,
 )
 from trioeval.providers.metering import (
     GUESSED_REPLY,
@@ -579,26 +578,3 @@ async def _apart(reply: HttpReply, read: Callable[[*Ts], T], *args: *Ts) -> T:
         return read(*args)
     # Abandoned when cancelled: the thread ends by itself.
     return await trio.to_thread.run_sync(read, *args, abandon_on_cancel=True)
-
-
-async def exchange(
-    client: HttpClient,
-    request: HttpRequest,
-    timeout: float,  # noqa: ASYNC109 - configured in the suite, and reported as the failure of one attempt
-    *,
-    on_part: Callable[[bytes], object] | None = None,
-) -> HttpReply:
-    """Send a request and wait for its reply within a time limit. Always a checkpoint.
-
-    Args:
-        client: The HTTP client.
-        request: The request to send.
-        timeout: Seconds, > 0.
-        on_part: Called with each part of the body when it arrives.
-
-    Raises:
-        ProviderError: See `HttpClient.send`; or `attempt_timeout`.
-    """
-    with trio.move_on_after(timeout):
-        return await client.send(request, on_part=on_part)
-    raise attempt_timeout(request_source(request.method, request.url), timeout)

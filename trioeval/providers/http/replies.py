@@ -1,4 +1,4 @@
-"""Functions of all adapters for reading replies: status, JSON, metadata and reasoning.
+"""Functions of all adapters for exchanges: requests, statuses, JSON, metadata and reasoning.
 
 Everything read here comes from a server: no field is assumed to exist or to have its type.
 """
@@ -6,9 +6,11 @@ Everything read here comes from a server: no field is assumed to exist or to hav
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NoReturn
+
+import trio
 
 from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.base import Guardrails, Reply, ToolCall
@@ -24,7 +26,7 @@ from trioeval.providers.http.failures import (
 )
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.streams import load_event, read_events
-from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
 from trioeval.providers.secrets import hide
 
 FILTERED = "[filtered by the provider]"
@@ -279,3 +281,26 @@ def read_call(name: str, arguments: Any, call_id: str | None) -> ToolCall:
 def joined(parts: Iterable[str | None], between: str) -> str | None:
     """Return the texts that are not empty as one; None if there are none."""
     return between.join(filter(None, parts)) or None
+
+
+async def exchange(
+    client: HttpClient,
+    request: HttpRequest,
+    timeout: float,  # noqa: ASYNC109 - configured in the suite, and reported as the failure of one attempt
+    *,
+    on_part: Callable[[bytes], object] | None = None,
+) -> HttpReply:
+    """Send a request and wait for its reply within a time limit. Always a checkpoint.
+
+    Args:
+        client: The HTTP client.
+        request: The request to send.
+        timeout: Seconds, > 0.
+        on_part: Called with each part of the body when it arrives.
+
+    Raises:
+        ProviderError: See `HttpClient.send`; or `attempt_timeout`.
+    """
+    with trio.move_on_after(timeout):
+        return await client.send(request, on_part=on_part)
+    raise attempt_timeout(request_source(request.method, request.url), timeout)
