@@ -332,7 +332,7 @@ def _assertion() -> Shape:
     # Any other may be a custom type of the suite.
     named |= {"anyOf": [{"enum": known}, {"type": named.pop("type")}]}
     number = shape["properties"]["weight"]["anyOf"][0]
-    number |= {"minimum": 0, "maximum": HEAVIEST}
+    number |= {"minimum": -HEAVIEST, "maximum": HEAVIEST}
     return shape
 
 
