@@ -13,7 +13,7 @@ import trio
 from file_server import TABLE, Files, Reply, serve_files
 
 from trioeval import collect
-from trioeval.errors import SuiteError
+from trioeval.errors import ProviderError, SuiteError
 from trioeval.evaluation.status import Status
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.providers import remote_files
@@ -47,12 +47,14 @@ def problem(tests: Any, files: Files | None = None, **more: Any) -> str:
     return str(refused.value)
 
 
-def as_json(data: Any, status: int = 200, **headers: str) -> Reply:
-    return Reply(json.dumps(data).encode(), status, {"content-type": "application/json", **headers})
+def as_json(data: Any, status: int = 200, revision: str = "") -> Reply:
+    headers = {"content-type": "application/json"}
+    headers |= {"x-revision": revision} if revision else {}
+    return Reply(json.dumps(data).encode(), status, headers)
 
 
 def dataset(
-    rows: int, most: int = 100, **headers: str
+    rows: int, most: int = 100, revision: str = ""
 ) -> Callable[[str, Mapping[str, str]], Reply]:
     """Return replies with rows, which refuse pages of more than `most`."""
 
@@ -66,7 +68,7 @@ def dataset(
             {"row_idx": number, "row": {**row, "n": number}}
             for number in range(first, min(first + length, rows))
         ]
-        return as_json({"rows": found, "num_rows_total": rows}, **headers)
+        return as_json({"rows": found, "num_rows_total": rows}, revision=revision)
 
     return reply
 
@@ -287,11 +289,11 @@ def test_the_copy_is_kept_and_compared(files: Files) -> None:
 
 def test_a_dataset_of_the_same_revision_is_fetched_once(files: Files) -> None:
     """Its first page is enough to see this; without a revision all pages are fetched."""
-    files.replies = dataset(230, **{"x-revision": "abc"})
+    files.replies = dataset(230, revision="abc")
     suite(DATASET, files)
     suite(DATASET, files)
     assert len(files.seen) == 4
-    files.replies = dataset(230, **{"x-revision": "def"})
+    files.replies = dataset(230, revision="def")
     suite(DATASET, files)
     assert len(files.seen) == 7
 
@@ -397,7 +399,7 @@ def test_redirects_stay_outside_of_private_networks(
     if is_allowed:
         assert remote_files._redirected(before, after)
     else:
-        with pytest.raises(remote_files.ProviderError, match="refused a redirect"):
+        with pytest.raises(ProviderError, match="refused a redirect"):
             remote_files._redirected(before, after)
 
 
@@ -430,6 +432,28 @@ def test_a_load_inside_of_a_loop_fetches_as_well(files: Files) -> None:
     """A program that loads a suite in an async function needs no thread for it."""
 
     async def loaded() -> Suite:
+        await trio.lowlevel.checkpoint()
         return suite(f"{files.url}/t.csv")
 
     assert len(trio.run(loaded).tests) == 2
+
+
+def test_hooks_make_no_templates_of_remote_rows(files: Files) -> None:
+    """A hook that changes the tests leaves them data: nothing is read or rendered."""
+    Path("secret.txt").write_text("a secret")
+    Path("hooks.py").write_text(
+        "def beforeAll(context, named):\n"
+        "    for test in context['suite']['tests']:\n"
+        "        test['metadata'] = {'seen': True}\n"
+        "    return context\n"
+        "def beforeEach(context, named):\n"
+        "    context['test']['metadata'] = {'seen': 'twice'}\n"
+        "    return context\n"
+    )
+    row = {"q": "{{ 1 + 1 }}", "f": "file://secret.txt"}
+    files.replies = always(as_json({"rows": [{"row": row}], "num_rows_total": 1}))
+    extensions = ["file://hooks.py:beforeAll", "file://hooks.py:beforeEach"]
+    keys = {"extensions": extensions, "prompts": ["{{q}} {{f}}"]}
+    (found,) = trio.run(collect, suite(DATASET, files, keys=keys))
+    assert found.output == "{{ 1 + 1 }} file://secret.txt"
+    assert found.step.test.metadata["seen"] == "twice"

@@ -23,6 +23,7 @@ from trioeval.suite.expand import Step
 from trioeval.suite.extensions import Event, Extension
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import plain_prompt, plain_whole_test, suite_for_hooks
+from trioeval.text import verbatim
 
 if TYPE_CHECKING:
     from trioeval.evaluation.scripts import Scripts
@@ -98,6 +99,8 @@ class Hooks:
                     pass
         if found == given:
             return step
+        if step.test.is_data:
+            found = {**found, "vars": verbatim(found.get("vars"))}
         try:
             test = self.converter.structure(found, Test)
         except MistakenError as error:
@@ -105,7 +108,7 @@ class Hooks:
             raise InputError(msg) from error
         # Its scheduling is decided already.
         options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
-        test = attrs.evolve(test, options=options, extra=step.test.extra)
+        test = attrs.evolve(test, options=options, extra=step.test.extra, is_data=step.test.is_data)
         return attrs.evolve(step, test=test, vars=test.vars)
 
     async def after_each(self, row: Row) -> HookedRow:

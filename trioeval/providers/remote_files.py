@@ -102,7 +102,8 @@ def fetch(
     limits = BOUNDS if bounds is None else bounds
     work = _Work(lambda: _fetched(file, limits))
     cancellable(work.cancel)
-    return work.result()
+    found: ProviderError | None = work.result()
+    return found
 
 
 class _Work:

@@ -25,6 +25,7 @@ from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_test, suite_for_hooks
 from trioeval.suite.sources.tests import refuse_remote
 from trioeval.suite.test_form import scenarios_hook
+from trioeval.text import verbatim
 
 Event: TypeAlias = Literal["beforeAll", "beforeEach", "afterEach", "afterAll"]
 EVENTS: tuple[Event, ...] = get_args(Event)
@@ -148,6 +149,15 @@ def _changed(
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
     new_prompts = prompts_hook(context, suite.nunjucks_filters)
+    # A hook that changes rows of someone else does not make templates or names of files of them.
+    has_data = any(one.is_data for one in tests.values())
+
+    def read_test(new: Any) -> Test:
+        if has_data and isinstance(new, dict):
+            new = {**new, "vars": verbatim(new.get("vars"))}
+        test: Test = structure.structure(new, Test)
+        return attrs.evolve(test, is_data=has_data)
+
     readers: dict[str, Callable[[Any], Any]] = {
         "prompts": lambda value: many(
             value,
@@ -157,7 +167,7 @@ def _changed(
         "tests": lambda value: many(
             value,
             " of tests",
-            lambda entry: kept_or_read(entry, tests, lambda new: (structure.structure(new, Test),)),
+            lambda entry: kept_or_read(entry, tests, lambda new: (read_test(new),)),
             alone=(),
         ),
         "scenarios": lambda value: scenarios_hook(structure, context, refuse_remote)(value, None),
