@@ -204,6 +204,14 @@ def test_keys_that_look_like_ours_are_all_needed() -> None:
             '.config.maxOutputTokens: "maxOutputTokens" has no effect\n  it is a key of Gemini',
         ),
         (
+            "anthropic:claude-haiku-4-5",
+            {"frequency_penalty": 1},
+            (
+                '.config.frequency_penalty: "frequency_penalty" has no effect\n'
+                "  it is a key of chat completions"
+            ),
+        ),
+        (
             "xai:grok-4",
             {"organization": "acme"},
             '.config.organization: "organization" has no effect\n  xai has none',
