@@ -3,7 +3,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,25 @@ def test_workers_run_another_interpreter(folder: Path) -> None:
     )
     assert by_name.workers.executable == str(folder / "python-2")
     assert settings("who.py", folder).workers.executable == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"timeout": 500}, 0.5),
+        ({"timeout": 500, "timeoutMs": 700}, 0.7),
+        ({"timeout": "long"}, 300),
+        ({}, 300),
+    ],
+)
+def test_a_timeout_of_promptfoo_is_in_milliseconds(
+    folder: Path, config: Mapping[str, Any], expected: float
+) -> None:
+    """The function gets it too; one that is no number is a key of the user."""
+    (folder / "plain.py").write_text("def call_api(*_): return 'ok'")
+    found = settings("plain.py", folder, **config)
+    assert found.timeout == expected
+    assert found.own.get("timeout") == config.get("timeout")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Kinds of providers that promptfoo has and trioeval does not; none is ever taken for a model's name.
 
-A kind that nobody refuses would be called as a model: `openai:tts:tts-1` as the chat model `tts:tts-1`.
+Without these tables it would be called as one: `openai:tts:tts-1` as the chat model `tts:tts-1`.
 """
 
 import re

@@ -33,17 +33,9 @@ ALIKE = 0.75
 
 NOT_MISSPELT = frozenset(
     {
-        *(
-            "documents",
-            "function",
-            "max_tool_calls",
-            "min_tokens",
-            "models",
-            "prompt_cache_options",
-        ),
-        *("prompt_cache_retention", "prompt_logprobs", "provider", "reasoning", "reasoning_format"),
-        *("reasoning_split", "response_prefix", "safe_prompt", "safety_identifier", "thinking"),
-        *("tool_resources", "top_a", "top_k", "top_n_tokens", "tools_config", "truncate", "users"),
+        *("min_tokens", "n_predict", "num_retries", "reasoning", "reasoning_format"),
+        *("reasoning_split", "speed", "think", "thinking", "top_a", "top_k", "truncate"),
+        "user_id",
     }
 )
 """Keys of services that are spelt like one of ours."""

@@ -38,6 +38,7 @@ from trioeval.providers.config import (
     ProviderResources,
     ProviderSettings,
     is_integer,
+    is_positive,
     is_text,
     show,
     to_snake,
@@ -421,8 +422,14 @@ def read(
         mode=mode,
         secrets=find_secrets(own, context.environ),
         own=own,
-        timeout=values["timeout_ms"] / 1000 if "timeout_ms" in values else DEFAULT_TIMEOUT,
+        timeout=_limit(values, own),
     )
+
+
+def _limit(values: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    """Return the maximum seconds of a call: `timeoutMs`, or `timeout`, which the function gets as well."""
+    given = values.get("timeout_ms", own.get("timeout"))
+    return given / 1000 if is_positive(given) else DEFAULT_TIMEOUT
 
 
 @attrs.frozen

@@ -25,8 +25,10 @@ from trioeval.providers.http.replies import (
 )
 from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors.anthropic_request import read_conversation
+from trioeval.providers.vendors.chat import PARAMETERS
 from trioeval.usage import Usage
 
 # Anthropic messages: joining of an event stream to one message.
@@ -150,6 +152,13 @@ class MessagesAdapter(Adapter):
     """The Messages API of Anthropic."""
 
     call_keys = anthropic_body.CALL_KEYS
+    other_keys = OtherKeys(
+        ignored={
+            key.name: "it is a key of chat completions"
+            for key in PARAMETERS
+            if key.name not in {own.name for own in anthropic_body.CALL_KEYS}
+        }
+    )
     entry_keys = (METRICS,)
     default_keys = anthropic_body.PARAMETERS
     path = "messages"
