@@ -386,3 +386,21 @@ def test_imported_modules_of_code_change_the_content(tmp_path: Path) -> None:
     assert {file.name for file in with_imports(tmp_path / "gen.py")} == {
         Path(name).name for name in contents if name != "unused.py"
     }
+
+
+def test_a_javascript_file_depends_on_the_files_that_it_imports(tmp_path: Path) -> None:
+    """Relative paths count, also without a suffix and from there on; packages do not."""
+    for name, code in {
+        "a.ts": "import { b } from './lib/b';\nimport x from 'package';\nconst c = require('../out.js');",
+        "lib/b.ts": "export { d } from './d.js';\nexport const b = await import('./e/index.mjs');",
+        "lib/d.ts": "import '../a.ts';",
+        "lib/e/index.mjs": "",
+        "other.js": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    found = [str(file.relative_to(tmp_path)) for file in with_imports(tmp_path / "a.ts")]
+    assert found == ["a.ts", "lib/b.ts", "lib/d.ts", "lib/e/index.mjs"]
+    before = CodeFiles(tmp_path)("file://a.ts:make")
+    (tmp_path / "lib/d.ts").write_text("")
+    assert CodeFiles(tmp_path)("file://a.ts:make") != before

@@ -267,6 +267,8 @@ def test_code_that_works_without_node_is_accepted(code: str) -> None:
         ("try { require('fs') } catch (e) { return 1 }", "require in line 1"),
         ("return `${new URL(output).host} URL`", "URL in line 1"),
         ("\nreturn typeof Buffer", "Buffer in line 2"),
+        ("return (1234.5).toLocaleString() === output", "toLocaleString in line 1"),
+        ("return output.split().sort((a, b) => a.localeCompare(b))", "localeCompare in line 1"),
     ],
 )
 def test_code_that_needs_node_is_refused_without_it(code: str, use: str) -> None:

@@ -279,7 +279,6 @@ SEE_NONE = [
 @pytest.mark.parametrize("transform", [*SEE_VARIABLES, *SEE_NONE])
 def test_a_transform_that_may_read_variables_has_them_in_its_key(transform: str) -> None:
     """Other transforms do not."""
-    pytest.importorskip("quickjs")
     config = {"body": "{{prompt}}", "transformResponse": transform}
     keys = [key(HTTP, config, vars={"a": value}) for value in (1, 2)]
     assert None not in keys
@@ -288,7 +287,6 @@ def test_a_transform_that_may_read_variables_has_them_in_its_key(transform: str)
 
 def test_a_script_before_the_request_is_keyed_by_its_arguments() -> None:
     """The result of the script is unknown before it runs, so its arguments are in the key."""
-    pytest.importorskip("quickjs")
     config = {"body": {"q": "{{prompt}}"}, "transformRequest": "(prompt) => prompt + '!'"}
     first = key(HTTP, config)
     assert first is not None

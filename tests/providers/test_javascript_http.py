@@ -102,4 +102,5 @@ def test_a_missing_node_or_file_is_reported_before_a_call(tmp_path: Path) -> Non
     assert second.startswith(
         '.config.transformResponse: "read.js" uses require in line 1, so it needs Node: '
     )
-    assert spec(tmp_path, "https://h.example", WITHOUT_NODE, transformResponse="file://plain.js")
+    plain = spec(tmp_path, "https://h.example", WITHOUT_NODE, transformResponse="file://plain.js")
+    assert plain.id == "https://h.example"

@@ -327,7 +327,6 @@ def test_the_stricter_of_two_suites_applies_on_a_shared_lane() -> None:
 
 def test_a_javascript_file_computes_a_variable(tmp_path: Path) -> None:
     """It uses the name, the prompt and the other variables; one without an output fails its row."""
-    pytest.importorskip("quickjs")
     (tmp_path / "v.js").write_text(
         "module.exports = (name, prompt, vars) => ({ output: [name, prompt.length, vars.q].join() });"
     )

@@ -1,7 +1,8 @@
 """The files that a suite depends on, and their digests.
 
 A suite with the same files, flags and environment has the same rows, so a run of it can be continued without
-comparing them. A Python file includes the modules beside it that it imports, and those that they import. Some
+comparing them. A Python file includes the modules beside it that it imports, and those that they import; a
+JavaScript file includes the files that it imports by relative paths. Some
 things cannot be seen from files: the result of a test generator that depends on other data, the contents of
 `file://…` variables, which are read when their rows run, and modules that are installed elsewhere, or
 imported by a computed name.
@@ -9,7 +10,9 @@ imported by a computed name.
 
 import ast
 import hashlib
+import itertools
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.evaluation.registers import texts_in
+from trioeval.scripting import SCRIPTS
 from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import checked_places
 
@@ -24,6 +28,11 @@ _CODE = re.compile(
     r"(?:file://|python:|exec:)?([^\n\0]{1,1000}?\.(?:py|[cm]?[jt]s|rb|sh))(?::[\w.]+[?!]?)?"
 )
 """A text that is a reference to a code file."""
+
+_SCRIPT_IMPORT = re.compile(
+    r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])(\.{1,2}/[^'"\n]+)\1"""
+)
+"""A relative path that JavaScript imports."""
 
 _PREFIX = re.compile(r"\A(?:file://|python:|replay:)")
 
@@ -83,7 +92,10 @@ def file_digests(files: Iterable[Path | str]) -> dict[str, str | None]:
 
 
 def with_imports(file: Path) -> list[Path]:
-    """Return a code file, and the modules in its folder that a Python file imports, also indirectly."""
+    """Return a code file, and the modules in its folder that it imports, also indirectly.
+
+    A JavaScript file may be in another folder.
+    """
     found, folder = [file], file.parent
     for one in found:  # the list grows during the loop
         for name in _imported(one, folder) if one.suffix == ".py" else ():
@@ -91,7 +103,23 @@ def with_imports(file: Path) -> list[Path]:
             for module in (stem.with_suffix(".py"), stem / "__init__.py"):
                 if module not in found and module.is_file():
                     found.append(module)
+        if one.suffix.lower() in SCRIPTS:
+            found += [module for module in _imported_scripts(one) if module not in found]
     return found
+
+
+def _imported_scripts(file: Path) -> Iterator[Path]:
+    """Yield the files that a JavaScript file imports by relative paths."""
+    try:
+        code = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for named in dict.fromkeys(found[2] for found in _SCRIPT_IMPORT.finditer(code)):
+        path = os.path.normpath(file.parent / named)
+        compiled = re.sub(r"\.([cm]?)js$", r".\1ts", path)
+        endings = (*sorted(SCRIPTS), "/index.js", "/index.ts")
+        tried = map(Path, (path, compiled, *(path + ending for ending in endings)))
+        yield from itertools.islice((one for one in tried if one.is_file()), 1)
 
 
 def _imported(file: Path, folder: Path) -> Iterator[str]:

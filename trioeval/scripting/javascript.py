@@ -72,7 +72,12 @@ _NAMES_OF_NODE = (
 )
 """The global names of Node that the engine lacks."""
 
-_OF_NODE = re.compile(rf"(?<![\w$.])(?:{'|'.join(_NAMES_OF_NODE)})(?![\w$])(?!\s*:(?!:))")
+_OF_NODE = re.compile(
+    rf"(?<![\w$.])(?:{'|'.join(_NAMES_OF_NODE)})(?![\w$])(?!\s*:(?!:))"
+    r"|(?<=\.)(?:localeCompare|toLocale(?:Date|Time)?String)(?![\w$])"
+)
+"""Those names, and the methods whose results need the rules of a language, which the engine does not have."""
+
 _MODULES = re.compile(r"(?m)^\s*(import|export)\b|(?<![\w$.])(import)\s*[(.]")
 """Statements of ECMAScript modules that are left after the simple ones were translated."""
 
