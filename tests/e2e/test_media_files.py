@@ -89,6 +89,17 @@ def test_deleting_runs_removes_the_files_that_no_run_names(
     assert not cache.exists()
 
 
+def test_code_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context of an assertion has its path."""
+    monkeypatch.chdir(tmp_path)
+    code = "open(context['providerResponse']['media'][0]['path'], 'rb').read(4) == b'\\x89PNG'"
+    check = {"type": "python", "value": code}
+    with fake_provider("--latency", "0") as base_url:
+        suite = image_suite(base_url, defaultTest={"assert": [check]})
+        Path("s.json").write_text(json.dumps(suite))
+        assert run_command_line(["s.json", "--no-progress"]) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_killed_run_has_the_files_of_all_recorded_replies(

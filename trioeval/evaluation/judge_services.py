@@ -21,7 +21,7 @@ from trioeval.evaluation.prompt import RenderedPrompt, without_runtime_variables
 from trioeval.evaluation.scripts import LIMIT, Scripts, limit_error, open_scripts
 from trioeval.executables import start_failure
 from trioeval.grading.services import CommandEnd, Commands
-from trioeval.providers import Reply
+from trioeval.providers import Media, Reply
 from trioeval.providers.http.wire import HttpClient, HttpRequest, TlsSettings
 from trioeval.scripting import SCRIPTS
 from trioeval.suite.expand import Step
@@ -156,6 +156,7 @@ def row_context(
         "isRefusal": reply.is_refusal or None,
         "toolCalls": [call.to_json() for call in reply.tool_calls] or None,
         "reasoning": reply.reasoning,
+        "media": [*map(_media_json, reply.media)] or None,
         "logProbs": reply.log_probs,
         "latencyMs": latency_ms,
         "raw": None if sent == output else sent,
@@ -171,6 +172,11 @@ def row_context(
         "metadata": metadata,
     }
     return Encoded(_json_text(_known(found)).encode())
+
+
+def _media_json(media: Media) -> dict[str, Any]:
+    """Return media with the path of the file, if the run is stored."""
+    return media.to_json() | ({} if media.path is None else {"path": str(media.path)})
 
 
 def with_more(row: Encoded, more: Mapping[str, Any]) -> Encoded:
