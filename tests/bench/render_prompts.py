@@ -1,4 +1,4 @@
-"""Prompts a second that `Templates.render_prompt` makes, and bare jinja2 for the same text, in turns.
+"""Microseconds of this process for a prompt that `Templates.render_prompt` makes, by the kind of prompt.
 
 python tests/bench/render_prompts.py
 """
@@ -9,17 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jinja2
-
 from trioeval.templates import Templates
+from trioeval.templates.expressions import compile_condition
 
 ROUNDS = 9
 PROMPTS = 3000
+TEXTS = 300
 FILLER = "Answer in one sentence, and say where you know it from. " * 7
-PLAIN = (
-    "{{ persona }}\n\nQuestion about {{ topic }}: {{ question }}\n"
-    "{% if strict %}Do not guess.{% else %}Guess if you must.{% endif %}\n" + FILLER
-)
+NAMES = "{{ persona }}\n\nQuestion about {{ topic }}: {{ question }}\n" + FILLER
+CONDITION = NAMES + "{% if strict %}Do not guess.{% else %}Guess if you must.{% endif %}"
+LOOP = NAMES + "{% for word in words %}{{ loop.index }}. {{ word | title }}\n{% endfor %}"
 CHAT = (
     '[{"role": "system", "content": "{{ persona }}. '
     + FILLER
@@ -30,6 +29,7 @@ VARIABLES: Mapping[str, Any] = {
     "topic": "rivers of Europe",
     "question": "Which one flows through the most countries?\n",
     "strict": True,
+    "words": ["danube", "rhine", "volga", "oder"],
 }
 NESTED = {
     **VARIABLES,
@@ -37,35 +37,42 @@ NESTED = {
 }
 
 
-def rate(render: Callable[[], str]) -> float:
-    """Prompts a second of one round."""
-    started = time.perf_counter()
-    for _ in range(PROMPTS):
-        render()
-    return PROMPTS / (time.perf_counter() - started)
+def microseconds(function: Callable[[int], object], times: int) -> float:
+    """The median of the rounds, for one call."""
+    spent = []
+    for turn in range(ROUNDS):
+        started = time.process_time()
+        for number in range(turn * times, (turn + 1) * times):
+            function(number)
+        spent.append((time.process_time() - started) / times)
+    return statistics.median(spent) * 1e6
+
+
+def render(templates: Templates, text: str, variables: Mapping[str, Any], _number: int) -> str:
+    """The prompt."""
+    return templates.render_prompt(text, variables)
 
 
 def main() -> None:
     """Print the figures."""
     templates = Templates()
-    environment = jinja2.Environment(autoescape=False)  # noqa: S701, prompts are not HTML
-    kinds = {
-        "plain": (PLAIN, VARIABLES),
+    kinds: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+        "only names": (NAMES, VARIABLES),
+        "with a condition": (CONDITION, VARIABLES),
+        "with a loop and filters": (LOOP, VARIABLES),
         "JSON chat": (CHAT, VARIABLES),
-        "variable in variable": (PLAIN, NESTED),
+        "variable in variable": (NAMES, NESTED),
     }
     for name, (text, variables) in kinds.items():
-        bare = environment.from_string(text)
-        ours: list[float] = []
-        theirs: list[float] = []
-        for _ in range(ROUNDS):
-            ours.append(rate(functools.partial(templates.render_prompt, text, variables)))
-            theirs.append(rate(functools.partial(bare.render, variables)))
-        speed, base = statistics.median(ours), statistics.median(theirs)
-        print(
-            f"{name}: {speed:,.0f} prompts/s, best {max(ours):,.0f}; "
-            f"bare jinja2 {base:,.0f}/s, {base / speed:.1f} × ours"
-        )
+        made = functools.partial(render, templates, text, variables)
+        print(f"{name}: {microseconds(made, PROMPTS):.1f} µs")
+
+    def new_text(number: int) -> str:
+        return templates.render(f"{LOOP}{number}", VARIABLES)
+
+    print(f"a new text with a loop and filters: {microseconds(new_text, TEXTS):.0f} µs")
+    holds = compile_condition("strict and words.length === 4")
+    print(f"a condition of a column: {microseconds(lambda _: holds(VARIABLES), PROMPTS):.1f} µs")
 
 
 if __name__ == "__main__":

@@ -85,9 +85,14 @@ def test_a_run_of_echo_imports_only_what_it_uses(tmp_path: Path) -> None:
 
 
 def test_a_prompt_that_is_no_template_needs_no_template_engine(tmp_path: Path) -> None:
-    """The engine is imported for the first text to render."""
-    modules = imported(tmp_path, {"providers": ["echo"], "prompts": ["hello"]})
-    assert not modules & {"jinja2", "trioeval.templates.compiled"}
+    """It is imported for the first text that does more than name variables."""
+    engine = {"_quickjs", "trioeval.templates.nunjucks"}
+    plain: dict[str, object] = {"providers": ["echo"], "prompts": ["hello"]}
+    assert not imported(tmp_path, plain) & {"jinja2", *engine}
+    named = {**plain, "prompts": ["hello {{ word }}"], "tests": [{"vars": {"word": "a"}}]}
+    assert not imported(tmp_path, named) & {"jinja2", *engine}
+    looped = {**plain, "prompts": ["{% for x in [1, 2] %}{{ x }}{% endfor %}"]}
+    assert imported(tmp_path, looped) >= engine
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def filled(pieces: Pieces, variables: Mapping[str, Any], *, strict: bool) -> str
         if name is None:
             texts.append(text)
             continue
-        value = variables.get(name)
+        value: Any = variables.get(name)
         kind = value.__class__
         if kind is str:
             texts.append(value)
