@@ -177,7 +177,7 @@ def test_workers_run_another_interpreter(folder: Path) -> None:
 def test_a_timeout_of_promptfoo_is_in_milliseconds(
     folder: Path, config: Mapping[str, Any], expected: float
 ) -> None:
-    """The function gets it too; one that is no number is a key of the user."""
+    """The function gets it too; one that is not a number is a key of the user."""
     (folder / "plain.py").write_text("def call_api(*_): return 'ok'")
     found = settings("plain.py", folder, **config)
     assert found.timeout == expected
