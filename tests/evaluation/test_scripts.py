@@ -193,7 +193,7 @@ def test_javascript_sees_only_its_arguments(tmp_path: Path) -> None:
 
     async def body(scripts: Scripts) -> list[Any]:
         texts = [
-            "typeof require + typeof process",
+            "typeof globalThis.require + typeof globalThis.process",
             "globalThis.x = (globalThis.x || 0) + n",
             "n + x",
         ]
