@@ -173,3 +173,13 @@ def test_a_message_shows_the_beginning_of_a_value_at_once() -> None:
     """This also holds for a value whose full text could never be written."""
     assert quote(SHARED).startswith("[" * 61 + "1],[1]]")
     assert quote({"a": SHARED}, limit=9) == '{"a":[[[…'
+
+
+@pytest.mark.parametrize("part", ["x", "\0é\u2028", "😀", "\ud800x"], ids=ascii)
+def test_a_long_text_leaves_the_engine_unchanged(part: str) -> None:
+    """It is put together in the engine, and has characters that the binding does not take as they are."""
+    text = part * (9_000_000 // len(part.encode("utf-16", "surrogatepass")) * 2)
+    templates = Templates()
+    assert templates.render("{{ '' + text }}", {"text": text}) == text
+    halves = {"a": text[: len(text) // 2], "b": text[len(text) // 2 :]}
+    assert templates.render("{% if a %}{{ a }}{{ b + '' }}{% endif %}", halves) == text

@@ -157,13 +157,12 @@ class Nunjucks:
         while True:
             known = json.dumps(list(answers.items())) if answers else ""
             given = (written, is_special, shown, budget.is_new, known)
-            result = self._call(_rendering(text, kept, given), budget)
-            head, body = result[0], result[1:]
+            head, body = brought(self._call(_rendering(text, kept, given), budget))
             if head == "=":
-                return brought(body) if kept else json.loads(body)
+                return body
             if head == "!":
-                raise self._error(json.loads(body), variables)
-            answers |= {key: self._answer(key) for key in json.loads(body)}
+                raise self._error(body, variables)
+            answers |= {key: self._answer(key) for key in body}
 
     def _described(self, text: str, kept: Kept) -> Description:
         written = json.dumps(text)

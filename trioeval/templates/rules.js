@@ -507,14 +507,15 @@
       const parts = kept.get(text + keeps) || compiled(own, JSON.parse(text), keeps);
       kept.delete(text + keeps);
       const blocks = blocksOf(parts);
-      // The result begins with "=" before JSON, with "?" before calls of filters, with "!" before an error.
+      // The result is a pair: "=" and a value, "?" and calls of filters, or "!" and an error. It is always made
+      // by JSON.stringify, because the binding does not take a text that was put together by adding.
       return function (variables, hasSpecial, asJson, isFirst, answers) {
         if (isFirst) steps = STEPS;
         if (asks) {
           known = new Map(answers ? JSON.parse(answers, revived) : []);
           calls = new Set();
         }
-        let output, fault;
+        let output, result;
         try {
           const ctx = hasSpecial ? JSON.parse(variables, revived) : JSON.parse(variables);
           if (asJson) for (const name of JSON.parse(asJson)) printedAsJson(ctx[name]);
@@ -533,20 +534,19 @@
               const kind = Array.isArray(value) ? "a list" : "an object";
               throw new Fault("other", `${kind} as a condition, which is always true; write \`x | length\``);
             }
-            output = String(Boolean(value));
+            output = Boolean(value);
           } else if (keeps) {
-            output = written(context.value);
-          } else {
-            if (output.length > CHARACTERS) throw new Fault("limit", TOO_LONG);
-            output = JSON.stringify(output);
+            output = context.value;
+          } else if (output.length > CHARACTERS) {
+            throw new Fault("limit", TOO_LONG);
           }
+          result = JSON.stringify(["=", output], special);
         } catch (error) {
           const line = error instanceof lib.TemplateError && error.lineno !== undefined ? error.lineno + 1 : 1;
-          fault = faultOf(error, line);
+          result = JSON.stringify(["!", faultOf(error, line)]);
         }
-        if (asks && calls.size) return `?${JSON.stringify([...calls])}`;
-        if (fault) return `!${JSON.stringify(fault)}`;
-        return `=${output}`;
+        if (asks && calls.size) return JSON.stringify(["?", [...calls]]);
+        return result;
       };
     }
 
