@@ -163,7 +163,8 @@ class Case:
     @property
     def good(self) -> Mapping[str, Any]:
         """Return the body of a reply with the text "Four"."""
-        return self.vendor.good
+        good: Mapping[str, Any] = self.vendor.good
+        return good
 
     def read(self, url: str, **config: Any) -> ProviderSettings | list[Problem]:
         merged = {**self.config(url), **config}

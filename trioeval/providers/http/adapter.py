@@ -256,11 +256,7 @@ class Adapter(ABC):
         return self.with_options(request.options).ask(request.prompt)
 
     def ask(self, prompt: str) -> HttpRequest:
-        """Return the HTTP request for a prompt.
-
-        Raises:
-            ProviderError: See `prompt_fields`.
-        """
+        """Return the HTTP request for a prompt; see `prompt_fields`."""
         body = self._prepared.complete(self.prompt_fields(prompt))
         return HttpRequest(self.url, self.headers, body)
 
