@@ -22,7 +22,9 @@ _TYPES: Mapping[Any, str] = {
     Any: "any",
 }
 _DEFAULTS: Mapping[tuple[type, str], str] = {(Suite, "prompts"): '`["{{prompt}}"]`'}
-_RANGES: Mapping[tuple[type, str], str] = {(Assertion, "weight"): f"{-HEAVIEST:.0f} to {HEAVIEST:.0f}"}
+_RANGES: Mapping[tuple[type, str], str] = {
+    (Assertion, "weight"): f"{-HEAVIEST:.0f} to {HEAVIEST:.0f}"
+}
 
 
 def tables(page: str) -> list[list[list[str]]]:

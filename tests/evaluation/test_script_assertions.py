@@ -235,7 +235,7 @@ def test_programs_without_a_value(value: str, status: Status, error: str, tmp_pa
         ({"type": "javascript", "value": "file://needs.js"}, '"needs.js" uses require in line 3'),
         (
             {"type": "javascript", "value": "file://module.mjs"},
-            '"module.mjs" uses import in line 1',
+            '"module.mjs" is an ES module: it uses import in line 1',
         ),
         ({"type": "javascript", "value": "process.env.A === output"}, "uses process in line 1"),
         ({"type": "javascript", "value": "const a = 1\nreturn fetch(a)"}, "uses fetch in line 2"),

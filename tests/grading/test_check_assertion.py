@@ -92,7 +92,6 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
             "YAML: line 2, column 1: did not find expected ',' or '}'"
         ),
     ),
-    ({"type": "regex", "value": None}, ".value: must be text that is not empty, got null"),
     (
         {"type": "regex", "value": "["},
         (
@@ -185,6 +184,15 @@ WARNINGS: list[tuple[dict[str, Any], list[str]]] = [
         {"type": "starts-with", "value": 1},
         [".value: must be text that is not empty, got 1: its rows are ERRORs"],
     ),
+    (
+        {"type": "regex", "value": None},
+        [".value: it is missing: its rows are ERRORs\n  it must be text that is not empty"],
+    ),
+    (
+        {"type": "regex", "value": 12},
+        [".value: must be text that is not empty, got 12: its rows are ERRORs"],
+    ),
+    ({"type": "levenshtein", "value": 5}, [".value: must be text, got 5: its rows are ERRORs"]),
     (
         {"type": "contains-any", "value": []},
         [".value: the list is empty: contains-any holds for nothing"],

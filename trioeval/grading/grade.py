@@ -121,7 +121,7 @@ def _kind_problems(assertion: Assertion, kinds: Kinds, *, value_given: bool) -> 
         if kind.requires is not None and find_spec(kind.requires.module) is None:
             hint = f"pip install 'trioeval[{kind.requires.name}]'"
             yield Problem(".type", f"{base} needs a package that is not installed", hint)
-        elif kind.tolerant:
+        elif kind.tolerant and not kind.accepts(assertion.value):
             return  # see `assertion_warnings`
         elif not value_given and not kind.bare:
             yield Problem("", '"value" is missing', f"it must be {kind.right}")

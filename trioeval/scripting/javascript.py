@@ -248,7 +248,9 @@ def _need(code: str, *, is_module: bool) -> str | None:
     if not uses:
         return None
     place, name = min(uses)
-    return f"uses {name} in line {plain.count(chr(10), 0, place) + 1}"
+    use = f"uses {name} in line {plain.count(chr(10), 0, place) + 1}"
+    is_statement = name in ("export", "import") and not plain.startswith("(", place + len(name))
+    return f"is an ES module: it {use}" if is_module and is_statement else use
 
 
 def _is_bound(name: str, plain: str) -> bool:

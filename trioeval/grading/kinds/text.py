@@ -388,8 +388,10 @@ KINDS: Kinds = {
     **_searching("i", str.lower, " (ignoring case)"),
     "equals": Kind("any value, null included", is_anything, _equals),
     "is-refusal": Kind("left out", is_anything, _is_refusal, bare=True),
-    "levenshtein": Kind("text", is_any_text, _levenshtein),
-    "regex": Kind(_TEXT, is_text, _regex, check=_check_pattern, warn=_warn_of_property),
+    "levenshtein": Kind("text", is_any_text, _levenshtein, tolerant=True),
+    "regex": Kind(
+        _TEXT, is_text, _regex, check=_check_pattern, warn=_warn_of_property, tolerant=True
+    ),
     "starts-with": Kind(_TEXT, is_text, _starts_with, tolerant=True),
     "word-count": Kind(
         _WORDS, _is_number_of_words, _word_count, tolerant=True, warn=_warn_of_unknown_keys
