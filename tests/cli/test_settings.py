@@ -341,7 +341,8 @@ def test_options_without_effect_on_questions_cause_warnings(tmp_path: Path) -> N
 
 def test_near_keys_are_listed_once() -> None:
     """This holds for any number of wrong keys."""
+    options = {"qqq": 1, "zzz": 2, "repaet": 3}
     with pytest.raises(SuiteError) as caught:
-        suite_of(commandLineOptions={"qqq": 1, "zzz": 2, "repaet": 3})
+        parse_suite({"providers": ["echo"], "commandLineOptions": options}, strict=True)
     assert str(caught.value).count("nearest are") == 1
     assert 'did you mean "repeat"?' in str(caught.value)

@@ -1,6 +1,8 @@
 """Mistakes in a document, before their file and line are known."""
 
 import difflib
+import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -110,21 +112,38 @@ def unknown_key(
         >>> list(unknown_key("author", ["assert", "vars"]))
         []
     """
-    hint = nearest(key, known, most=FEW_KEYS)
-    is_repeated = any(hint == mistake.hint for mistake in before)
+    hint, is_near = _advice(key, frozenset(known))
+    ignored = _COLLECTED.get() or ()
+    is_repeated = any(hint == mistake.hint for mistake in itertools.chain(before, ignored))
     mistake = Mistake(
         f'"{key}" is not a key here', None if is_repeated else hint, at=(key,), key=True
     )
-    if refused or is_misspelt(key, known):
+    if refused or is_near:
         yield mistake
     else:
         ignore_key(mistake)
+
+
+@functools.lru_cache(256)  # a file of many tests may have the same key in each of them
+def _advice(key: str, known: frozenset[str]) -> tuple[str, bool]:
+    """Return the hint for an unknown key, and whether it looks like a misspelling."""
+    return nearest(key, known, most=FEW_KEYS), is_misspelt(key, known)
 
 
 def ignore_key(mistake: Mistake) -> None:
     """Collect a key without effect, as the mistake that it is if unknown keys are refused."""
     if (found := _COLLECTED.get()) is not None:
         found.append(mistake)
+
+
+def each_once(unknown: Iterable[Mistake]) -> Iterator[Mistake]:
+    """Yield each key once: several tasks read what they inherit, and only the first has the hint."""
+    seen: set[object] = set()
+    for mistake in unknown:
+        key = (mistake.file, mistake.place, mistake.at)
+        if key not in seen:
+            seen.add(key)
+            yield mistake
 
 
 def unknown_key_warnings(unknown: Iterable[Mistake]) -> Iterator[Mistake]:
@@ -136,7 +155,7 @@ def unknown_key_warnings(unknown: Iterable[Mistake]) -> Iterator[Mistake]:
         [(('tests', 0, 'a'), '"a" is not a key here and has no effect (3 times)')]
     """
     alike: dict[object, list[Mistake]] = {}
-    for mistake in dict.fromkeys(unknown):
+    for mistake in each_once(unknown):
         steps = tuple(step if isinstance(step, str) else 0 for step in mistake.at)
         alike.setdefault((mistake.file, steps), []).append(mistake)
     for first, *more in alike.values():

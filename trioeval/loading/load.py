@@ -16,6 +16,7 @@ from trioeval.documents.mistakes import (
     MistakenError,
     Mistakes,
     collect_unknown_keys,
+    each_once,
     unknown_key_warnings,
 )
 from trioeval.documents.paths import read_path, show_path
@@ -385,7 +386,7 @@ class _Loading:
         suite = UNREADABLE
         with collect_unknown_keys() as unknown, mistakes.below():
             suite = structure_suite(document, self.context, whole=whole)
-        mistakes += dict.fromkeys(unknown if self._strict else ())
+        mistakes += each_once(unknown if self._strict else ())
         mistakes.raise_any()
         self.ignored = unknown
         if not with_variables:

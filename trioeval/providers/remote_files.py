@@ -66,7 +66,7 @@ class RemoteFile:
 
     url: str = attrs.field(repr=False)
     copy: Path
-    """Where it is kept."""
+    """The file that keeps its content."""
     wanted: str
     """The media type, for the header and for messages: `text/csv`."""
     token: str | None = attrs.field(default=None, repr=False)
@@ -97,7 +97,7 @@ def fetch(
         The reason why the copy was not renewed although it exists; None if it is what the server has now.
 
     Raises:
-        ProviderError: It cannot be fetched, and there is no copy or the server refuses it for good.
+        ProviderError: It cannot be fetched, and no copy exists or the server refuses it for good.
     """
     limits = BOUNDS if bounds is None else bounds
     work = _Work(lambda: _fetched(file, limits))
@@ -327,7 +327,7 @@ def _redirected(url: str, location: str) -> str:
 
 
 def _unusable(message: str) -> ProviderError:
-    """Return the error of a reply that is no such file, now and later."""
+    """Return the error of a reply that will never be the file."""
     return ProviderError("malformed_reply", message, fault=Fault.FATAL, retries=0)
 
 
