@@ -34,7 +34,7 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     ),
     "gemini": _GEMINI,
     "google": _GEMINI,
-    "vertex": _GEMINI,
+    "vertex": _GEMINI | {"image"},
     "replicate": frozenset({"image", "moderation"}),
     "openai": _OPENAI - set(OPENAI_MEDIA),
     "meta": _OPENAI | {"embedding", "embeddings", "messages", "moderation"},
@@ -101,6 +101,7 @@ _INSTEAD: Mapping[str, str] = {
     "github": "GitHub has ended the service",
     "llama": "use llamacpp:<model>, which calls the chat completions of llama.cpp",
     "openinterpreter": _AGENT,
+    "promptfoo": "it runs on promptfoo's servers; use python:<file> or exec:<command>",
     "opencode": _AGENT,
 }
 _PROGRAM = re.compile(r"\.(go|rb)(?::\w+)?$")
@@ -123,6 +124,7 @@ def supported_forms(prefix: str) -> tuple[str, ...]:
         kinds = {
             "anthropic": ("messages",),
             "bedrock": ("converse",),
+            "vertex": ("chat", "embedding"),
             "gemini": ("embedding", "image"),
             "google": ("embedding", "image"),
         }.get(prefix, ())

@@ -24,7 +24,6 @@ from trioeval.providers.config import (
     is_text,
     is_texts,
     is_visible_text,
-    read_config,
     show,
 )
 from trioeval.providers.generic.reply import (
@@ -39,6 +38,7 @@ from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.failures import find_refusal
 from trioeval.providers.http.replies import NOT_JSON, field, objects, read_json, read_number
 from trioeval.providers.http.wire import HttpReply, HttpRequest
+from trioeval.providers.other_keys import OtherKeys, read_open_config
 from trioeval.providers.sdk.bedrock import (
     ACCESS,
     SAGEMAKER_HOSTS,
@@ -100,6 +100,7 @@ class SageMakerAdapter(Adapter):
     )
     default_keys = NUMBERS
     show_thinking = False
+    other_keys = OtherKeys(sends=False)
     holder = "the reply"
 
     @property
@@ -297,8 +298,9 @@ def read(
     adapter = SageMakerEmbeddingAdapter if embeds else SageMakerAdapter
     problems = check_extra(prefix, "boto3", "bedrock")
     keys = (*adapter.call_keys, *adapter.entry_keys, *ACCESS, *SHARED)
-    values, faults = read_config(config, keys)
-    given = {name: value for name, value in values.items() if value is not None}
+    found = read_open_config(config, keys, adapter.other_keys)
+    faults = found.problems
+    given = {name: value for name, value in found.values.items() if value is not None}
     model = str(given.get("endpoint") or (name if colon else rest))
     if colon and not embeds:
         if kind in TYPES:
@@ -335,4 +337,4 @@ def read(
     if endpoint is None or problems:
         return problems
     ready = adapter(endpoint=endpoint, layers=(own_values(given),), defaults=defaults)
-    return SageMakerSettings(ready, at_endpoint(access, endpoint))
+    return SageMakerSettings(ready, at_endpoint(access, endpoint), warnings=found.warnings)

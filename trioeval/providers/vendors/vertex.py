@@ -33,7 +33,7 @@ from trioeval.providers.config import (
     show,
     to_snake,
 )
-from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider
+from trioeval.providers.http.adapter import METRICS, Adapter, AdapterSettings, HttpProvider
 from trioeval.providers.http.endpoint import Endpoint, Service, digest, read_endpoint
 from trioeval.providers.http.replies import count, field, objects, read_number
 from trioeval.providers.http.wire import HttpReply
@@ -193,9 +193,9 @@ class VertexEmbedAdapter(Adapter):
     """Embeddings of texts; a request has one text."""
 
     call_keys = (Key("autoTruncate", "true or false", is_flag),)
-    other_keys = OtherKeys(sends=False, not_here=frozenset({"metrics"}))
     returns = "embedding"
     show_thinking = False
+    other_keys = OtherKeys(sends=False, not_here=frozenset({METRICS.name}))
     origin_fields: ClassVar[Mapping[str, str]] = {}
 
     @property
@@ -368,7 +368,7 @@ class _Entry:
         if "price" not in given and self.family.prices:
             endpoint = attrs.evolve(endpoint, price=self._price())
         if source is None:
-            return AdapterSettings(attrs.evolve(adapter, endpoint=endpoint))
+            return attrs.evolve(settings, adapter=attrs.evolve(adapter, endpoint=endpoint))
         endpoint = attrs.evolve(
             endpoint,
             organization=digest(source.account),
@@ -379,7 +379,8 @@ class _Entry:
         chosen = "keyFilename" if "key_filename" in self.place else ""
         if str(self.place.get("credentials", "")).startswith("file://"):
             chosen = "credentials"
-        return VertexSettings(attrs.evolve(adapter, endpoint=endpoint), source, chosen)
+        adapter = attrs.evolve(adapter, endpoint=endpoint)
+        return VertexSettings(adapter, source, chosen, warnings=settings.warnings)
 
     @property
     def _is_own(self) -> bool:
