@@ -1,9 +1,8 @@
-"""Templates: jinja2 in a sandbox, with the rules of nunjucks, bounded in time and size.
+"""Templates: nunjucks itself, in an engine without access to the machine, bounded in time and size.
 
-`marks` finds templates, `grammar` parses them, `rewrite` translates them or refuses one with a reason,
-`sandbox` and `limits` bound what they do, `values` and the filters define how values behave, `compiled`
-renders a text, `variables` resolves templates inside variables, and `engine` combines these for one run. It
-imports `compiled`, and with it jinja2, for the first text that is a template.
+`marks` finds templates, `plain` puts texts together that only name variables, `nunjucks` runs the engine with
+`rules.js` around it, `values` are what goes in and out, `variables` resolves templates inside variables, and
+`engine` combines these for one run. It opens the engine for the first text that needs it.
 """
 
 from trioeval.templates.engine import Templates as Templates
