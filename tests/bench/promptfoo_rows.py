@@ -167,7 +167,7 @@ def messages(prompt: str) -> Value:
 
 
 def outcome(file: Path) -> list[Row]:
-    """What is compared of each row of a result file, in the order of tests and prompts."""
+    """The compared parts of each row of a result file, in the order of tests and prompts."""
     rows = json.loads(file.read_text(encoding="utf-8"))["results"]["results"]
     rows.sort(key=lambda row: (row["testIdx"], row["promptIdx"]))
     return [
