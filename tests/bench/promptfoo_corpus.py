@@ -1,4 +1,4 @@
-"""Which configurations of promptfoo run here, and whether they give the rows that promptfoo gives.
+"""Loading of promptfoo configurations, and whether they give the rows that promptfoo gives.
 
 python tests/bench/promptfoo_corpus.py FOLDER
 python tests/bench/promptfoo_corpus.py FOLDER --compare --node NODE --promptfoo MAIN_JS

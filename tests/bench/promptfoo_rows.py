@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -166,22 +167,22 @@ def messages(prompt: str) -> Value:
 
 
 def outcome(file: Path) -> list[Row]:
-    """What is compared of each row of a result file, in the order of tests and prompts."""
+    """The compared parts of each row of a result file, in the order of tests and prompts."""
     rows = json.loads(file.read_text(encoding="utf-8"))["results"]["results"]
     rows.sort(key=lambda row: (row["testIdx"], row["promptIdx"]))
     return [
         {
             "vars": {key: v for key, v in row["vars"].items() if key != "_conversation"},
             "prompt": messages(row["prompt"]["raw"] or ""),
-            "output": (row.get("response") or {}).get("output"),
-            "success": row["success"],
-            "score": round(row["score"] or 0, 6),
             "error": row["failureReason"] == 2,
+            "output": row["failureReason"] != 2 and (row.get("response") or {}).get("output"),
             "assertions": [
                 (part["assertion"]["type"], part["pass"], round(part["score"] or 0, 6))
                 for part in (row.get("gradingResult") or {}).get("componentResults") or []
                 if part.get("assertion")
             ],
+            "success": row["success"],
+            "score": round(row["score"] or 0, 6),
         }
         for row in rows
     ]
@@ -194,7 +195,14 @@ def difference(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         for key, value in one.items():
             if value != other[key]:
-                shown = json.dumps([value, other[key]], ensure_ascii=False, default=str)
+                parts = zip_longest(value, other[key]) if isinstance(value, list) else ()
+                if isinstance(value, dict) and isinstance(other[key], dict):
+                    parts = ((name, value.get(name), other[key].get(name)) for name in value)
+                    parts = (part for part in parts if part[1] != part[2])
+                shown = json.dumps(
+                    next((part for part in parts if part[0] != part[1]), [value, other[key]]),
+                    ensure_ascii=False,
+                )
                 return f"row {number}, {key}: {shown[:600]}"
     return ""
 
