@@ -82,6 +82,22 @@ module.exports = (name, prompt, vars, provider) => ({ output: path.join(name, `$
     assert [*found[1:3], *found[4:]] == ["1 echo", "v=v/1/echo", "3 echo", "v=v/3/echo"]
 
 
+def test_a_prompt_function_that_does_not_exist_is_an_error_of_its_rows(tmp_path: Path) -> None:
+    """Another function of the file would make other prompts than the suite names."""
+    write(
+        tmp_path,
+        suite_yaml="""
+providers: [echo]
+prompts: [file://prompts.js:chta, file://nothing.js]
+""",
+        prompts_js="module.exports = () => 'other'; module.exports.chat = () => 'chat';",
+        nothing_js="",
+    )
+    errors = [row["error"] for row in rows_of(tmp_path, code=100)]
+    assert errors[0] == 'prompts.js:chta: TypeError: it exports no function "chta"'
+    assert errors[1] == "nothing.js: TypeError: it exports no function"
+
+
 def test_a_variable_whose_function_fails_is_an_error_of_its_row(tmp_path: Path) -> None:
     """The error that it returns is shown, and so is an exception with its line."""
     write(

@@ -96,7 +96,10 @@ async def _made(
 ) -> Any:
     file = Path(function.target)
     if function.kind == "javascript":
-        return await scripts.call(file, function.function or "", [seen], limit)
+        must_exist = function.function is not None
+        return await scripts.call(
+            file, function.function or "", [seen], limit, must_exist=must_exist
+        )
     if function.kind == "python" and function.function:
         return await scripts.call(file, function.function, [seen], limit)
     argument = output_text(seen)

@@ -197,23 +197,28 @@ class Scripts:
         *,
         workers: int | None = None,
         continues: bool = False,
+        must_exist: bool = False,
     ) -> Any:
         """Return the result of a function of a Python or JavaScript file. Always a checkpoint.
 
         Args:
             file: Absolute. Node runs JavaScript and TypeScript.
-            function: Its name; it may be async, for asyncio. Of JavaScript it is the preferred one.
+            function: Its name; it may be async, for asyncio. Of JavaScript it is the preferred one, and ""
+                the default export.
             arguments: JSON data.
             limit: Timeout in seconds, > 0.
             workers: Processes for the function, ≥ 1; None uses the default.
             continues: Whether it may depend on earlier calls.
+            must_exist: Whether no other function of JavaScript is called if it does not exist.
 
         Raises:
             ScriptError: It failed, timed out, or returned something that is not JSON; or it depends on calls
                 of another process, and keeps state.
         """
-        name = f"{file.name}:{function}"
-        target = f"prefer:{function}" if file.suffix.lower() in SCRIPTS else function
+        name = f"{file.name}:{function}".removesuffix(":")
+        target = function
+        if file.suffix.lower() in SCRIPTS:
+            target = f"{'exact' if must_exist else 'prefer'}:{function}"
         pool = await self._pool(file, target, name, workers or self._workers)
         return await _call_worker(pool, arguments, limit, continues=continues)
 

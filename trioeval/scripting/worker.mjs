@@ -141,7 +141,11 @@ async function find(file, target) {
       return asData(data, path.relative(process.cwd(), file), name && !isMade ? [name] : [], isMade);
     };
   }
-  if (kind === 'provider') return provider(name ? named(exported, name) : main(exported));
+  if (kind === 'provider') {
+    const made = name ? named(exported, name) : main(exported);
+    if (name && made === undefined) throw new TypeError(`it exports no ${JSON.stringify(name)}`);
+    return provider(made, name ? `its export ${JSON.stringify(name)}` : 'its default export');
+  }
   let found = name ? named(exported, name) : undefined;
   if (kind === 'prefer' && typeof found !== 'function') {
     found = main(exported);
@@ -167,12 +171,12 @@ function asData(value, file, at, isMade) {
 }
 
 // One object for each config, because it may keep state between calls.
-function provider(made) {
+function provider(made, what) {
   const objects = new Map();
   const isClass = typeof made === 'function' && /^class\b/.test(Function.prototype.toString.call(made));
   const isMade = isClass || typeof made?.prototype?.callApi === 'function';
   if (typeof made !== 'function' && typeof made?.callApi !== 'function') {
-    throw new TypeError('its default export is neither a class with callApi nor a function');
+    throw new TypeError(`${what} is neither a class with callApi nor a function`);
   }
   const logger = Object.fromEntries(['debug', 'info', 'warn', 'error'].map((one) => [one, console.error]));
   return (prompt, context, options) => {
