@@ -453,6 +453,15 @@ def test_secrets_are_found_everywhere() -> None:
     assert list(read.secrets) == sorted(read.secrets, key=len, reverse=True)
 
 
+def test_keys_without_an_effect_are_warnings() -> None:
+    """Configurations of promptfoo have some; `timeout` is `timeoutMs`."""
+    found = settings(URL, body="{{prompt}}", timeout=65000, note=1)
+    assert found.timeout == 65
+    assert [str(one) for one in found.warnings] == [
+        '.config.note: "note" is not a key, and is not sent'
+    ]
+
+
 def test_a_price_is_known_before_the_first_call() -> None:
     """Budgets need the price."""
     spec = generic(URL, price={"input": 2, "output": 8})

@@ -18,7 +18,6 @@ from trioeval.providers.config import (
     EntryContext,
     ProviderResources,
     ProviderSettings,
-    read_config,
     show,
     to_snake,
 )
@@ -58,6 +57,7 @@ from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, digest, read_limit
 from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.metering import Metering
+from trioeval.providers.other_keys import OtherKeys, read_open_config
 from trioeval.providers.prices import Price, read_price
 from trioeval.providers.programs.python import top_level_names
 from trioeval.providers.programs.workers import WorkerSpec
@@ -227,6 +227,7 @@ class GenericSettings(ProviderSettings):
     """Texts for one origin only, besides the secrets."""
     named_variables: tuple[str, ...] = ()
     """Environment variables in the URL of its id."""
+    warnings: tuple[Problem, ...] = ()
     _written: "_EntryReader" = attrs.field(repr=False)
 
     @property
@@ -331,7 +332,8 @@ class _EntryReader:
 
     def read(self) -> GenericSettings | list[Problem]:
         known = {key: value for key, value in self.config.items() if not _is_not_yet(key)}
-        self._values, self._problems = read_config(known, KEYS)
+        found = read_open_config(known, KEYS, OtherKeys(sends=False))
+        self._values, self._problems = found.values, found.problems
         for key in filter(_is_not_yet, self.config):
             self._fault(str(key), f'"{key}" is not supported')
         self._values = {name: value for name, value in self._values.items() if value is not None}
@@ -364,6 +366,7 @@ class _EntryReader:
             own_headers=own_headers(request, self.context.environ),
             own_texts=secrets_of_environment([self._url, self.config], self.context.environ),
             named_variables=self._named_variables,
+            warnings=found.warnings,
             written=self,
         )
 
