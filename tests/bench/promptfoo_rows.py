@@ -188,6 +188,16 @@ def outcome(file: Path) -> list[Row]:
     ]
 
 
+def _parts(value: Any, other: Any) -> list[Any]:
+    """Return the first parts of two values that differ; the values themselves if they have none."""
+    pairs: list[list[Any]] = []
+    if isinstance(value, list) and isinstance(other, list):
+        pairs = [list(pair) for pair in zip_longest(value, other)]
+    elif isinstance(value, dict) and isinstance(other, dict):
+        pairs = [[value.get(name), other.get(name)] for name in value]
+    return next((pair for pair in pairs if pair[0] != pair[1]), [value, other])
+
+
 def difference(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
     """The first difference, or an empty text."""
     if len(ours) != len(theirs):
@@ -195,14 +205,7 @@ def difference(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         for key, value in one.items():
             if value != other[key]:
-                parts = zip_longest(value, other[key]) if isinstance(value, list) else ()
-                if isinstance(value, dict) and isinstance(other[key], dict):
-                    parts = ((name, value.get(name), other[key].get(name)) for name in value)
-                    parts = (part for part in parts if part[1] != part[2])
-                shown = json.dumps(
-                    next((part for part in parts if part[0] != part[1]), [value, other[key]]),
-                    ensure_ascii=False,
-                )
+                shown = json.dumps(_parts(value, other[key]), ensure_ascii=False)
                 return f"row {number}, {key}: {shown[:600]}"
     return ""
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of datasets accepts what the loader accepts, and refuses the same wrong shapes."""
+"""The JSON Schema of datasets accepts what the strict loader accepts, and refuses the same wrong shapes."""
 
 import copy
 import json
@@ -118,7 +118,7 @@ def faults(document: Any) -> list[str]:
 def test_all_entries_are_accepted_by_both(folder: Path, entry: dict[str, Any]) -> None:
     """This holds for every type."""
     document = suite({**DATA, "columns": [A, TOPIC, entry]})
-    parse_suite(document, directory=folder)
+    parse_suite(document, directory=folder, strict=True)
     assert faults(document) == []
 
 
@@ -142,7 +142,7 @@ def test_all_entries_are_accepted_by_both(folder: Path, entry: dict[str, Any]) -
 def test_rows_of_tasks_are_accepted_by_both(folder: Path, task: dict[str, Any]) -> None:
     """They may be tests and questions."""
     document = suite(task)
-    parse_suite(document, directory=folder)
+    parse_suite(document, directory=folder, strict=True)
     assert faults(document) == []
 
 
@@ -175,7 +175,7 @@ def test_wrong_shapes_are_refused_by_both(folder: Path, part: dict[str, Any]) ->
     document = suite({**DATA, "columns": [A, TOPIC], "processors": [], **part})
     assert faults(document)
     with pytest.raises(SuiteError):
-        parse_suite(document, directory=folder)
+        parse_suite(document, directory=folder, strict=True)
 
 
 def steps_of(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -212,7 +212,7 @@ def test_the_schema_accepts_what_the_loader_accepts(
     holder[last] = data.draw(JUNK)
     document = suite(task)
     try:
-        parse_suite(document, directory=folder)
+        parse_suite(document, directory=folder, strict=True)
     except SuiteError:
         return
     assert faults(document) == []

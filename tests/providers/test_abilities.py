@@ -48,7 +48,7 @@ def form_of(entry_id: str, schema: Any = CLOSED, **config: Any) -> Any:
         ("anthropic:claude-sonnet-4-6", {"text"}),
         ("google:gemini-2.5-pro", {"text"}),
         ("echo", {"text"}),
-        ("exec:cat", {"text", "embedding", "classification", "moderation"}),
+        ("exec:cat", {"text", "embedding", "classification", "moderation", "media"}),
     ],
 )
 def test_a_service_is_identified_by_its_request(entry_id: str, able: set[str]) -> None:
