@@ -87,7 +87,7 @@ tests:
   - {type: regex, value: "["}
   - {type: contains, value: x, weight: -2e9}
   - {type: contains, value: x, weight: true}
-  - {type: levenshtein}
+  - {type: javascript}
   - {value: x}
   - {type: 5}
   - {type: assert-set, assert: [1]}
@@ -128,7 +128,7 @@ unexpected end
 suite.yaml:14:40: $.tests[4].assert[3].weight: must be from -1000000000 to 1000000000, got -2000000000
 suite.yaml:15:40: $.tests[4].assert[4].weight: must be a number, got true
 suite.yaml:16:5: $.tests[4].assert[5]: "value" is missing
-  it must be text
+  it must be JavaScript code, or file://<file>[:<function>]
 suite.yaml:17:5: $.tests[4].assert[6]: "type" is missing
 suite.yaml:18:12: $.tests[4].assert[7].type: must be text, got 5
 suite.yaml:19:33: $.tests[4].assert[8].assert[0]: must be an object, got 1

@@ -121,7 +121,7 @@ def test_an_invalid_assertion_hides_no_other(
 providers: [echo]
 tests:
 - assert:
-  - {type: levenshtein}
+  - {type: javascript}
   - {type: llm-rubric, value: x}
   - {type: select-best, value: x, provider: echo}
   - type: assert-set
@@ -138,7 +138,7 @@ tests:
         (11, "$.tests[1].threshold"),
     ]
     for wrong, right in {
-        "levenshtein}": "contains, value: x}",
+        "javascript}": "contains, value: x}",
         "contians": "contains",
         "rouge-n}": "llm-rubric, provider: echo}",
         "threshold: x": "threshold: 1",
