@@ -116,6 +116,15 @@ def test_every_form_of_a_provider_is_called(
     assert outputs(asked(tmp_path, name, "p")) == [output]
 
 
+def test_an_export_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    """It is not the default export that is missing."""
+    write(tmp_path, a_js="exports.default = (p) => p; exports.five = 5")
+    (missing,) = outputs(asked(tmp_path, "a.js:other", "p"))
+    assert 'it exports no "other"' in missing
+    (number,) = outputs(asked(tmp_path, "a.js:five", "p"))
+    assert 'its export "five" is neither a class with callApi nor a function' in number
+
+
 def test_common_js_runs_in_a_package_of_modules(tmp_path: Path) -> None:
     """The original falls back to it as well."""
     (tmp_path / "package.json").write_text('{"type": "module"}')

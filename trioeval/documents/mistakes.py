@@ -47,6 +47,11 @@ class Mistake:
         return self if self.file else attrs.evolve(self, at=(*steps, *self.at))
 
 
+@attrs.frozen
+class Warned(Mistake):
+    """A warning about a value that can be used; see `collect_warning`."""
+
+
 class MistakenError(ValueError):
     """A value that cannot be read, with all of its mistakes."""
 
@@ -55,15 +60,19 @@ class MistakenError(ValueError):
         super().__init__("; ".join(part.message for part in parts))
 
 
-# Unknown keys are found deep in a document, where nothing knows their whole path. They are collected on
-# the way up, as mistakes are, and whatever completes the path of a mistake completes theirs.
+# Unknown keys, and some values to warn of, are found deep in a document, where nothing knows their whole
+# path. They are collected on the way up, as mistakes are, and whatever completes the path of a mistake
+# completes theirs.
 
 _COLLECTED: ContextVar[list[Mistake] | None] = ContextVar("_COLLECTED", default=None)
 
 
 @contextmanager
 def collect_unknown_keys() -> Iterator[list[Mistake]]:
-    """Collect the unknown keys that a block ignores; outside of such a block they are forgotten."""
+    """Collect the unknown keys that a block ignores, and its warnings of type `Warned`.
+
+    Outside of such a block they are forgotten.
+    """
     found: list[Mistake] = []
     token = _COLLECTED.set(found)
     try:
@@ -125,6 +134,18 @@ def ignore_key(mistake: Mistake) -> None:
     """Collect a key without effect, as the mistake that it is if unknown keys are refused."""
     if (found := _COLLECTED.get()) is not None:
         found.append(mistake)
+
+
+def collect_warning(message: str, hint: str | None, *at: str | int, key: bool = False) -> None:
+    """Collect a warning about a part of the value that is being read.
+
+    Example:
+        >>> with collect_unknown_keys() as found, below("tests", 0):
+        ...     collect_warning("is empty", None, "vars")
+        >>> found[0].at
+        ('tests', 0, 'vars')
+    """
+    ignore_key(Warned(message, hint, at=at, key=key))
 
 
 def unknown_key_warnings(unknown: Iterable[Mistake]) -> Iterator[Mistake]:

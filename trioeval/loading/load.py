@@ -15,6 +15,7 @@ from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
     Mistakes,
+    Warned,
     collect_unknown_keys,
     unknown_key_warnings,
 )
@@ -385,9 +386,10 @@ class _Loading:
         suite = UNREADABLE
         with collect_unknown_keys() as unknown, mistakes.below():
             suite = structure_suite(document, self.context, whole=whole)
-        mistakes += dict.fromkeys(unknown if self._strict else ())
+        self.ignored = [one for one in unknown if not isinstance(one, Warned)]
+        mistakes += dict.fromkeys(self.ignored if self._strict else ())
         mistakes.raise_any()
-        self.ignored = unknown
+        self._warnings += [one for one in unknown if isinstance(one, Warned)]
         if not with_variables:
             return suite
 
