@@ -210,7 +210,10 @@ def test_a_file_that_cannot_be_used_is_fatal(tmp_path: Path, code: str, message:
         ("undefined", 'must return an object with "output" or "error", or text'),
         ("'x'.repeat(2000)", "more than the maximum of 1000 (maxResponseBytes)"),
         ("process.exit(3)", "worker_crashed: a.js: the worker ended with exit code 3"),
-        ("setTimeout(() => { throw new Error('late') }); new Promise(() => {})", "exit code 1: Error: late"),
+        (
+            "setTimeout(() => { throw new Error('late') }); new Promise(() => {})",
+            "exit code 1: Error: late",
+        ),
     ],
 )
 def test_a_call_without_a_usable_result_fails_alone(
