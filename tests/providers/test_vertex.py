@@ -293,7 +293,7 @@ def test_mistakes_of_credentials_are_found_at_load(tmp_path: Path) -> None:
 def test_a_misspelt_key_of_the_place_is_not_sent(
     entry: str, written: str, meant: str, tmp_path: Path
 ) -> None:
-    """Keys that no service knows go into the body, which is no place for credentials."""
+    """Unknown keys go into the body, and must not take credentials there."""
     environ = PROJECT | {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
     found = problems(entry, environ, tmp_path, **{written: "a"})
     assert f'.config.{written}: "{written}" is not a key\n  did you mean "{meant}"?' in found
