@@ -68,10 +68,11 @@ _COLLECTED: ContextVar[list[Mistake] | None] = ContextVar("_COLLECTED", default=
 
 
 @contextmanager
-def collect_unknown_keys() -> Iterator[list[Mistake]]:
-    """Collect the unknown keys that a block ignores, and its warnings of type `Warned`.
+def collect_unknown_keys(warnings: list[Mistake]) -> Iterator[list[Mistake]]:
+    """Collect the unknown keys that a block ignores; outside of such a block they are forgotten.
 
-    Outside of such a block they are forgotten.
+    Args:
+        warnings: Gets the warnings of `collect_warning` when the block ends.
     """
     found: list[Mistake] = []
     token = _COLLECTED.set(found)
@@ -79,6 +80,8 @@ def collect_unknown_keys() -> Iterator[list[Mistake]]:
         yield found
     finally:
         _COLLECTED.reset(token)
+        warnings += (one for one in found if isinstance(one, Warned))
+        found[:] = [one for one in found if not isinstance(one, Warned)]
 
 
 @contextmanager
@@ -89,6 +92,18 @@ def moved_unknown_keys(move: Callable[[Mistake], Mistake]) -> Iterator[None]:
         yield
     finally:
         _move_collected(start, move)
+
+
+def collect_warning(message: str, hint: str | None, *at: str | int, key: bool = False) -> None:
+    """Collect a warning about a part of the value that is being read.
+
+    Example:
+        >>> with collect_unknown_keys(found := []) as unknown, below("tests", 0):
+        ...     collect_warning("is empty", None, "vars")
+        >>> found[0].at
+        ('tests', 0, 'vars')
+    """
+    ignore_key(Warned(message, hint, at=at, key=key))
 
 
 def _collected() -> int:
@@ -134,18 +149,6 @@ def ignore_key(mistake: Mistake) -> None:
     """Collect a key without effect, as the mistake that it is if unknown keys are refused."""
     if (found := _COLLECTED.get()) is not None:
         found.append(mistake)
-
-
-def collect_warning(message: str, hint: str | None, *at: str | int, key: bool = False) -> None:
-    """Collect a warning about a part of the value that is being read.
-
-    Example:
-        >>> with collect_unknown_keys() as found, below("tests", 0):
-        ...     collect_warning("is empty", None, "vars")
-        >>> found[0].at
-        ('tests', 0, 'vars')
-    """
-    ignore_key(Warned(message, hint, at=at, key=key))
 
 
 def unknown_key_warnings(unknown: Iterable[Mistake]) -> Iterator[Mistake]:

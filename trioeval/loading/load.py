@@ -15,7 +15,6 @@ from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
     Mistakes,
-    Warned,
     collect_unknown_keys,
     unknown_key_warnings,
 )
@@ -384,12 +383,11 @@ class _Loading:
         document = apply_given(self.document, self.given)
         mistakes = Mistakes()
         suite = UNREADABLE
-        with collect_unknown_keys() as unknown, mistakes.below():
+        with collect_unknown_keys(self._warnings) as unknown, mistakes.below():
             suite = structure_suite(document, self.context, whole=whole)
-        self.ignored = [one for one in unknown if not isinstance(one, Warned)]
-        mistakes += dict.fromkeys(self.ignored if self._strict else ())
+        mistakes += dict.fromkeys(unknown if self._strict else ())
         mistakes.raise_any()
-        self._warnings += [one for one in unknown if isinstance(one, Warned)]
+        self.ignored = unknown
         if not with_variables:
             return suite
 
