@@ -410,6 +410,7 @@ tests:
     )
     warnings = [str(one) for one in load_suite(tmp_path / "suite.yaml").warnings]
     assert len(warnings) == 2
+    assert "suite.yaml:5:40: $.tests[0].assert[0].value" in warnings[0]
     assert "is a statement on one line, where JavaScript is an expression" in warnings[0]
     rows = rows_of(tmp_path, code=100)
     assert [row["success"] for row in rows] == [False, False, False, True]

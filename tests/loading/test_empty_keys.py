@@ -138,7 +138,7 @@ def test_a_provider_replaced_by_an_echo_keeps_its_config() -> None:
     suite = parsed(providers=[{"id": "echo", "config": {"temperature": 0}}])
     assert attrs.evolve(suite, providers=(), warnings=()) == attrs.evolve(parsed(), providers=())
     (warning,) = suite.warnings
-    assert "the config of a provider echo is ignored" in str(warning)
+    assert "$.providers[0].config: the config of a provider echo is ignored" in str(warning)
     assert parsed(providers=[{"id": "echo", "config": {}}]).warnings == ()
 
 

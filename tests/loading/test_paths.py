@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioeval.documents.paths import DocumentPath, read_path, show_path
-from trioeval.errors import Problem
+from trioeval.errors import Problem, SuiteError
 from trioeval.loading.load import load_suite, parse_suite, place_problems
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -58,3 +58,16 @@ def test_problems_of_data_have_no_position() -> None:
     """Data has no file."""
     suite = parse_suite({"providers": ["echo"]})
     assert place_problems([Problem("$.a", "no")], suite) == [Problem("$.a", "no")]
+
+
+@pytest.mark.parametrize("url", ["https://example.org/a/ask.txt", "http://example.org/a?b=c.txt"])
+def test_a_url_is_not_taken_for_a_file(tmp_path: Path, url: str) -> None:
+    """Only tests are fetched."""
+    suite = tmp_path / "s.yaml"
+    suite.write_text(
+        f"providers: [echo]\nprompts: [{{raw: 'file://a'}}]\ntests: [{{vars: '{url}'}}]\n"
+    )
+    with pytest.raises(SuiteError) as caught:
+        load_suite(suite)
+    found = [str(problem) for problem in caught.value.problems]
+    assert any(f'"{url}" is a URL, and only tests' in one for one in found), found

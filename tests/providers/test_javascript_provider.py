@@ -116,6 +116,15 @@ def test_every_form_of_a_provider_is_called(
     assert outputs(asked(tmp_path, name, "p")) == [output]
 
 
+def test_an_export_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    """It is not the default export that is missing."""
+    write(tmp_path, a_js="exports.default = (p) => p; exports.five = 5")
+    (missing,) = outputs(asked(tmp_path, "a.js:other", "p"))
+    assert 'it exports no "other"' in missing
+    (number,) = outputs(asked(tmp_path, "a.js:five", "p"))
+    assert 'its export "five" is neither a class with callApi nor a function' in number
+
+
 def test_common_js_runs_in_a_package_of_modules(tmp_path: Path) -> None:
     """The original falls back to it as well."""
     (tmp_path / "package.json").write_text('{"type": "module"}')
@@ -201,7 +210,10 @@ def test_a_file_that_cannot_be_used_is_fatal(tmp_path: Path, code: str, message:
         ("undefined", 'must return an object with "output" or "error", or text'),
         ("'x'.repeat(2000)", "more than the maximum of 1000 (maxResponseBytes)"),
         ("process.exit(3)", "worker_crashed: a.js: the worker ended with exit code 3"),
-        ("setTimeout(() => { throw new Error('late') }); new Promise(() => {})", "exit code 1"),
+        (
+            "setTimeout(() => { throw new Error('late') }); new Promise(() => {})",
+            "exit code 1: Error: late",
+        ),
     ],
 )
 def test_a_call_without_a_usable_result_fails_alone(

@@ -296,3 +296,13 @@ def test_a_kind_without_a_model_takes_that_of_the_config() -> None:
         custom={},
     )
     assert spec.identity.model == "gpt-4.1"
+
+
+def test_a_misspelt_kind_of_anthropic_is_not_a_model() -> None:
+    """A request to a model of that name would only be refused after the run has started."""
+    entry = "anthropic:mesages:claude-sonnet-4"
+    with pytest.raises(SuiteError) as caught:
+        resolve(entry, {}, environ=ENVIRON, directory=Path(), templates=Templates(), custom={})
+    [problem] = caught.value.problems
+    assert (problem.path, problem.message) == (".id", '"mesages" is not a kind of request')
+    assert problem.hint == 'did you mean "anthropic:messages:claude-sonnet-4"?'

@@ -285,6 +285,20 @@ def test_mistakes_of_credentials_are_found_at_load(tmp_path: Path) -> None:
     assert credentials_fault([]) == "are not a JSON object"
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("regoin", "region"), ("projctId", "projectId"), ("credentails", "credentials")],
+)
+@pytest.mark.parametrize("entry", ["vertex:gemini-2.5-pro", "vertex:claude-sonnet-4"])
+def test_a_misspelt_key_of_the_place_is_not_sent(
+    entry: str, written: str, meant: str, tmp_path: Path
+) -> None:
+    """Unknown keys go into the body, and must not take credentials there."""
+    environ = PROJECT | {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
+    found = problems(entry, environ, tmp_path, **{written: "a"})
+    assert f'.config.{written}: "{written}" is not a key\n  did you mean "{meant}"?' in found
+
+
 def test_keys_and_tokens_belong_to_google() -> None:
     """An untrusted suite cannot send them elsewhere."""
     for variable in ("VERTEX_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"):

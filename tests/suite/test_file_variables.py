@@ -11,7 +11,7 @@ import pypdf
 import pytest
 
 from trioeval.documents.files import FileContext
-from trioeval.documents.mistakes import Mistake, MistakenError
+from trioeval.documents.mistakes import Mistake, MistakenError, collect_unknown_keys
 from trioeval.suite.sources.values import load_file_value, read_vars, resolve_file_vars, with_files
 
 PNG = b"\x89PNG\r\n\x1a\n...."
@@ -115,8 +115,9 @@ def test_all_invalid_variables_are_reported(context: FileContext) -> None:
 
 def test_a_variable_that_hides_the_environment_causes_a_warning(tmp_path: Path) -> None:
     warnings: list[Mistake] = []
-    context = FileContext(directory=tmp_path, warn=warnings.append)
-    assert resolve_file_vars({"env": "x"}, context) == {"env": "x"}
+    context = FileContext(directory=tmp_path)
+    with collect_unknown_keys(warnings):
+        assert resolve_file_vars({"env": "x"}, context) == {"env": "x"}
     assert [(warning.at, warning.key) for warning in warnings] == [(("env",), True)]
 
 

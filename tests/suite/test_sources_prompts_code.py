@@ -386,7 +386,7 @@ def test_all_mistakes_of_filters_are_reported(context: FileContext) -> None:
         (
             ("a",),
             'filters are functions in Python or JavaScript files, got "f.ts"',
-            "write a file that has def a(value)",
+            "write the file alone; the filter is its function a, or its only one",
         ),
         (("shuot",), 'function "shuot" not found in "two.py"', 'did you mean "shout"?'),
         (("c",), "must be the path of a Python or JavaScript file, got 3", None),

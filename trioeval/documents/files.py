@@ -29,6 +29,7 @@ FILE = "file://"
 """The beginning of a text that names a file."""
 
 _MARK = "/./"
+_URLS = ("http://", "https://")
 
 
 def anchored(reference: str, folder: Path) -> str:
@@ -193,6 +194,8 @@ class FileContext:
         inside = self._matching(reference, named)
         if not inside:
             self.on_file((self.directory / named).parent)
+            if reference.startswith(_URLS):
+                raise MistakenError(_url(reference))
             message = f"no file matches {quote(named)} in {self.directory}"
             raise MistakenError(Mistake(message, "check the pattern"))
         for path in inside:
@@ -274,6 +277,8 @@ class FileContext:
         return found
 
     def _missing(self, reference: str, path: Path, noun: str = "file") -> Mistake:
+        if reference.startswith(_URLS):
+            return _url(reference)
         if not path.parent.is_dir():
             return Mistake(f"folder not found: {path.parent}")
         folders_too = noun != "file"
@@ -310,3 +315,8 @@ def names_file(value: Any) -> bool:
         (True, False, False)
     """
     return isinstance(value, str) and value.startswith(FILE) and not isinstance(value, Verbatim)
+
+
+def _url(reference: str) -> Mistake:
+    message = f"{quote(reference)} is a URL, and only tests that the suite file names are fetched"
+    return Mistake(message, "save the file beside the suite, and name that")

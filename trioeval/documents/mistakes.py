@@ -49,6 +49,11 @@ class Mistake:
         return self if self.file else attrs.evolve(self, at=(*steps, *self.at))
 
 
+@attrs.frozen
+class Warned(Mistake):
+    """A warning about a value that can be used; see `collect_warning`."""
+
+
 class MistakenError(ValueError):
     """A value that cannot be read, with all of its mistakes."""
 
@@ -57,21 +62,28 @@ class MistakenError(ValueError):
         super().__init__("; ".join(part.message for part in parts))
 
 
-# Unknown keys are found deep in a document, where nothing knows their whole path. They are collected on
-# the way up, as mistakes are, and whatever completes the path of a mistake completes theirs.
+# Unknown keys, and some values to warn of, are found deep in a document, where nothing knows their whole
+# path. They are collected on the way up, as mistakes are, and whatever completes the path of a mistake
+# completes theirs.
 
 _COLLECTED: ContextVar[list[Mistake] | None] = ContextVar("_COLLECTED", default=None)
 
 
 @contextmanager
-def collect_unknown_keys() -> Iterator[list[Mistake]]:
-    """Collect the unknown keys that a block ignores; outside of such a block they are forgotten."""
+def collect_unknown_keys(warnings: list[Mistake]) -> Iterator[list[Mistake]]:
+    """Collect the unknown keys that a block ignores; outside of such a block they are forgotten.
+
+    Args:
+        warnings: Gets the warnings of `collect_warning` when the block ends.
+    """
     found: list[Mistake] = []
     token = _COLLECTED.set(found)
     try:
         yield found
     finally:
         _COLLECTED.reset(token)
+        warnings += (one for one in found if isinstance(one, Warned))
+        found[:] = [one for one in found if not isinstance(one, Warned)]
 
 
 @contextmanager
@@ -82,6 +94,18 @@ def moved_unknown_keys(move: Callable[[Mistake], Mistake]) -> Iterator[None]:
         yield
     finally:
         _move_collected(start, move)
+
+
+def collect_warning(message: str, hint: str | None, *at: str | int, key: bool = False) -> None:
+    """Collect a warning about a part of the value that is being read.
+
+    Example:
+        >>> with collect_unknown_keys(found := []) as unknown, below("tests", 0):
+        ...     collect_warning("is empty", None, "vars")
+        >>> found[0].at
+        ('tests', 0, 'vars')
+    """
+    ignore_key(Warned(message, hint, at=at, key=key))
 
 
 def _collected() -> int:

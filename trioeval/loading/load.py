@@ -384,7 +384,7 @@ class _Loading:
         document = apply_given(self.document, self.given)
         mistakes = Mistakes()
         suite = UNREADABLE
-        with collect_unknown_keys() as unknown, mistakes.below():
+        with collect_unknown_keys(self._warnings) as unknown, mistakes.below():
             suite = structure_suite(document, self.context, whole=whole)
         mistakes += each_once(unknown if self._strict else ())
         mistakes.raise_any()

@@ -15,6 +15,7 @@ from trioeval.documents.mistakes import (
     MistakenError,
     Mistakes,
     below,
+    collect_warning,
     kind,
     nearest,
     read_list,
@@ -244,7 +245,8 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
             )
         if entry.id == "echo" and entry.config:
             message = "the config of a provider echo is ignored"
-            context.warn(Mistake(message, "echo returns the prompt, whatever its config"))
+            hint = "echo returns the prompt, whatever its config"
+            collect_warning(message, hint, *inside, "config", key=True)
         with below(*inside, "config"):
             config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()

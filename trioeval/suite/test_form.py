@@ -22,7 +22,7 @@ from trioeval.suite.form import many
 from trioeval.suite.grader_entries import factuality_hook, grader_hook, rubric_prompt_hook
 from trioeval.suite.model import DerivedMetric, Scenario, Test, TestOptions
 from trioeval.suite.schema_types import schema_type_mistakes
-from trioeval.suite.sources.output_paths import code_mistakes
+from trioeval.suite.sources.output_paths import code_mistakes, javascript_mistakes
 from trioeval.suite.sources.prompts import read_text
 from trioeval.suite.sources.tests import (
     NONE_HINT,
@@ -285,7 +285,7 @@ def assertion_hook(
             runs_code = is_code(assertion, context.kinds)
             mistakes += _template_mistakes(templates, _texts_of(value), runs_code=runs_code)
         base, _ = split_type(assertion.type)
-        mistakes += _javascript_mistakes(assertion, context)
+        mistakes += javascript_mistakes(assertion, context)
         # For a file with code, the missing interpreter is reported with the file.
         if base == "ruby" and not isinstance(assertion.value, Computed):
             with mistakes.below("type"):
@@ -298,22 +298,6 @@ def assertion_hook(
         return assertion
 
     return hook
-
-
-def _javascript_mistakes(assertion: Assertion, context: FileContext) -> Iterator[Mistake]:
-    """Yield the mistake of code that needs Node, which is not found; warn of code that always fails."""
-    code, base = assertion.value, split_type(assertion.type)[0]
-    if base != "javascript" or not isinstance(code, str) or "{{" in code:
-        return
-    from trioeval.grading.kinds.scripts import NAMES
-    from trioeval.scripting.javascript import assertion_script, is_one_statement
-
-    script = assertion_script(code, NAMES)
-    if is_one_statement(code):
-        message = f"{quote(code)} is a statement on one line, where JavaScript is an expression"
-        context.warn(Mistake(message, "every row fails; leave out the word, or write two lines"))
-    elif script.needs_node is not None and (fault := script.fault(context.environ)):
-        yield Mistake(f"{quote(code)} {fault}", at=("value",))
 
 
 def _misspelt_types(assertion: Assertion) -> Iterator[Mistake]:

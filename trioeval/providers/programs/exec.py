@@ -66,6 +66,7 @@ EXCERPT_BYTES = 2048
 """Maximum bytes of a program's output in an error."""
 
 _LINE = 200
+_AFTER_ERROR = re.compile(r"\s+at |Node\.js v\d|\(Use `node --trace-uncaught")
 _WIDEST = 6
 """Bytes of a quoted text for each of its own, in general."""
 
@@ -178,11 +179,16 @@ async def read_stream(stream: trio.abc.ReceiveStream, feed: Callable[[bytes], bo
 def last_line(text: str | None) -> str:
     r"""Return the last line of an excerpt, shortened, as the end of a message; "" if there is none.
 
+    The stack and the version that Node prints after an error are left out.
+
     Example:
         >>> last_line("Traceback …\nValueError: no luck\n")
         ': ValueError: no luck'
+        >>> last_line("Error: no luck\n    at a.js:1:7\n\nNode.js v22.1.0\n")
+        ': Error: no luck'
     """
-    lines = (text or "").strip().splitlines()
+    every = (text or "").strip().splitlines()
+    lines = [line for line in every if line.strip() and not _AFTER_ERROR.match(line)] or every
     return f": {lines[-1].strip()[:_LINE]}" if lines else ""
 
 

@@ -9,7 +9,7 @@ import attrs
 
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Reply, ToolCall
-from trioeval.providers.config import EntryContext, ProviderSettings
+from trioeval.providers.config import EntryContext, ProviderSettings, did_you_mean, nearest
 from trioeval.providers.http.adapter import METRICS, Adapter
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.http.replies import (
@@ -25,7 +25,7 @@ from trioeval.providers.http.replies import (
 )
 from trioeval.providers.http.streams import ServerEvent, Texts, load_event
 from trioeval.providers.http.wire import HttpReply
-from trioeval.providers.other_keys import OtherKeys
+from trioeval.providers.other_keys import ALIKE, OtherKeys
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors.anthropic_request import read_conversation
 from trioeval.providers.vendors.chat import PARAMETERS
@@ -288,7 +288,10 @@ def read(
     prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `anthropic:messages:<model>` or `anthropic:<model>`; see `Reader`."""
-    kind, _, named = rest.partition(":")
+    kind, colon, named = rest.partition(":")
+    if colon and kind != "messages" and nearest(kind, ["messages"], ALIKE):
+        hint = did_you_mean([f"{prefix}:messages:{named}"])
+        return [Problem(".id", f'"{kind}" is not a kind of request', hint)]
     model = named if kind == "messages" else rest
     if not model.strip():
         hint = f"write {prefix}:messages:<model>"

@@ -24,11 +24,14 @@ from trioeval.providers.config import (
     Key,
     ProviderResources,
     ProviderSettings,
+    config_path,
+    did_you_mean,
     is_count,
     is_flag,
     is_json_object,
     is_text,
     is_texts,
+    nearest,
     read_config,
     show,
     to_snake,
@@ -315,12 +318,28 @@ def read(
     own = {name: value for name, value in config.items() if to_snake(str(name)) in names}
     others = {name: value for name, value in config.items() if name not in own}
     values, problems = read_config(own, PLACE)
+    # Otherwise they would be sent, and credentials with them.
+    misspelt = {name: close for name in others if (close := _names_like(name))}
+    others = {name: value for name, value in others.items() if name not in misspelt}
+    problems += (
+        Problem(config_path(name), f'"{name}" is not a key', did_you_mean(close))
+        for name, close in misspelt.items()
+    )
     place = {name: value for name, value in values.items() if value is not None}
     options = place.pop("google_auth_options", {})
     for option, name in (("keyFilename", "key_filename"), ("credentials", "credentials")):
         if _is_credentials(options.get(option)):
             place.setdefault(name, options[option])
     return _Entry(family, model, place, context).settings(others, problems)
+
+
+_ALIKE = 0.8  # `anthropicVersion` is not a misspelling of `apiVersion`
+
+
+def _names_like(name: object) -> list[str]:
+    """Return the names of `PLACE` that a key resembles."""
+    plain = {key.name.lower(): key.name for key in PLACE}
+    return [plain[one] for one in nearest(to_snake(str(name)).replace("_", ""), plain, _ALIKE)]
 
 
 @attrs.frozen

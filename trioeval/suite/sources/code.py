@@ -69,7 +69,8 @@ def _load(name: str, named: Any, context: FileContext) -> Filter:
         raise MistakenError(Mistake(message))
     if not named.endswith((".py", *_JAVASCRIPT)):
         message = f"filters are functions in Python or JavaScript files, got {quote(named)}"
-        raise MistakenError(Mistake(message, f"write a file that has def {name}(value)"))
+        hint = f"write the file alone; the filter is its function {name}, or its only one"
+        raise MistakenError(Mistake(message, hint))
     context.check_code(quote(named))
     file = context.file(named)
     if named.endswith(_JAVASCRIPT):
@@ -97,6 +98,9 @@ def _javascript_filter(name: str, named: str, code: str, context: FileContext) -
     from trioeval.templates.nunjucks import JavaScriptFilter
 
     script = Script(code, ("text",), "module", name)
+    if need := script.needs_node:
+        message = f"{quote(named)} {need}, which is not available: filters run without Node"
+        raise MistakenError(Mistake(message, "write the filter in Python"))
     if fault := script.fault():
         raise MistakenError(Mistake(f"{quote(named)} {fault}"))
     if not context.may_run(quote(named), f"what the filter {quote(name)} makes of texts"):

@@ -1,12 +1,13 @@
-"""Transforms of outputs that are not code: queries, and paths of members."""
+"""Code for outputs: transforms that are queries or paths of members, and JavaScript of assertions."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from trioeval.documents.files import FileContext
-from trioeval.documents.mistakes import Mistake, MistakenError
-from trioeval.grading import quote
+from trioeval.documents.mistakes import Mistake, MistakenError, collect_warning
+from trioeval.grading import Assertion, quote
+from trioeval.grading.registry import split_type
 
 _QUERY = re.compile(r"\$[.\[]|\$$|jmespath:")
 _MEMBERS = re.compile(r"output(?:\.[A-Za-z_]\w*|\[\d+\])+")
@@ -53,3 +54,20 @@ def code_mistakes(settings: Any, keys: tuple[str, ...], context: FileContext) ->
                 context.check_code(quote(text.strip()))
             except MistakenError as error:
                 yield from (part.below(key) for part in error.parts)
+
+
+def javascript_mistakes(assertion: Assertion, context: FileContext) -> Iterator[Mistake]:
+    """Yield the mistake of code that needs Node, which is not found; warn of code that always fails."""
+    code, base = assertion.value, split_type(assertion.type)[0]
+    if base != "javascript" or not isinstance(code, str) or "{{" in code:
+        return
+    from trioeval.grading.kinds.scripts import NAMES
+    from trioeval.scripting.javascript import assertion_script, is_one_statement
+
+    script = assertion_script(code, NAMES)
+    if is_one_statement(code):
+        message = f"{quote(code)} is a statement on one line, where JavaScript is an expression"
+        hint = "every row fails; leave out the word, or write two lines"
+        collect_warning(message, hint, "value")
+    elif script.needs_node is not None and (fault := script.fault(context.environ)):
+        yield Mistake(f"{quote(code)} {fault}", at=("value",))

@@ -244,7 +244,10 @@ def _check_scheme(reference: str) -> None:
     found = _SCHEME.match(reference)
     if found and found[0] != FILE:
         message = f"tests from {found[0]}… are not supported, got {quote(reference)}"
-        raise MistakenError(Mistake(message, "save them to a file, as CSV or JSONL"))
+        hint = "save them to a file, as CSV or JSONL"
+        if found[0] == "huggingface://":
+            hint = "write huggingface://datasets/OWNER/NAME"
+        raise MistakenError(Mistake(message, hint))
 
 
 def _from_script(

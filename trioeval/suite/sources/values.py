@@ -14,6 +14,7 @@ from trioeval.documents.mistakes import (
     MistakenError,
     Mistakes,
     below,
+    collect_warning,
     kind,
     read_each,
     read_list,
@@ -208,7 +209,7 @@ def resolve_file_vars(variables: Mapping[str, Any], context: FileContext) -> dic
             mistakes.append(Mistake(message, hint, at=(name,), key=True))
         if name == "env":
             message = 'the variable "env" hides the environment from templates'
-            context.warn(Mistake(message, "give it another name", at=(name,), key=True))
+            collect_warning(message, "give it another name", name, key=True)
         with mistakes.below(name):
             found[name] = _resolved(value, context)
     mistakes.raise_any()
