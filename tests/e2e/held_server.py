@@ -115,6 +115,13 @@ class HeldServer:
         return True
 
 
+def _text_of(content: str | list[dict[str, Any]]) -> str:
+    """Return the text of a message, which may have images beside it."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
 def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
     """The handler of a connection."""
 
@@ -125,7 +132,7 @@ def handler_of(server: HeldServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            prompt = request["messages"][-1]["content"]
+            prompt = _text_of(request["messages"][-1]["content"])
             status = server.receive(prompt, request["model"])
             reply: dict[str, Any] = {"error": {"message": "wrong key", "type": "auth"}}
             if status == 200:

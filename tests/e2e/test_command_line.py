@@ -372,7 +372,7 @@ def test_rows_that_cannot_be_stored_do_not_prevent_tables_and_the_last_line(tmp_
     write(tmp_path / "suite.json", {**echo_suite(), "tests": tests})
     command = [sys.executable, "-m", "trioeval", "suite.json", "-o", "a.json", "-o", "b.csv"]
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -f 760 && exec "$@"', "sh", *command, "--no-progress"],
+        ["sh", "-c", 'ulimit -f 860 && exec "$@"', "sh", *command, "--no-progress"],
         cwd=tmp_path,
         env=ENV,
         capture_output=True,

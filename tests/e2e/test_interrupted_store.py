@@ -113,7 +113,7 @@ def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     write(tmp_path / "s.json", {"providers": ["echo"], "prompts": ["say {{word}}"], "tests": tests})
     command = [sys.executable, "-m", "trioeval", "s.json", "-o", "a.json", "-o", "b.csv"]
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -f 760 && exec "$@"', "sh", *command, "--no-table", "--no-cache"],
+        ["sh", "-c", 'ulimit -f 860 && exec "$@"', "sh", *command, "--no-table", "--no-cache"],
         cwd=tmp_path,
         env=ENV,
         capture_output=True,

@@ -12,7 +12,7 @@ def test_errors_of_the_file_are_reported_before_those_of_its_providers(tmp_path:
     """Each list is complete: two runs show all problems."""
     right = "providers:\n- id: echo\n  transform: '}{'\n- opnai:x\n"
     suites = {
-        "prompts: ['{% if x %}']\ntests: file://t.csv\nbogus: 1\n": ["5:11", "6:8", "7:1"],
+        "prompts: ['{% if x %}']\ntests: file://t.csv\npromts: 1\n": ["5:11", "6:8", "7:1"],
         "prompts: ['{{x}}']\n": ["3:14", "4:3"],
     }
     for rest, places in suites.items():
