@@ -189,6 +189,7 @@ def test_patterns_differ_from_those_of_node_only_where_they_are_listed() -> None
         compile_javascript("()" * 255)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["a", "é", "😀", "\0", "\ud83d"])
 def test_long_texts_are_searched_whole(unit: str) -> None:
     """Ten million units of any kind arrive, in their order."""

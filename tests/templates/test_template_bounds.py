@@ -117,6 +117,7 @@ def test_a_deeply_nested_value_is_refused(text: str, value: Any) -> None:
         Templates().render(text, {"deep": value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [SHARED, {"a": SHARED}, ITSELF], ids=["list", "object", "itself"])
 def test_a_value_that_contains_parts_many_times_is_refused_before_it_is_written(value: Any) -> None:
     """Each part counts as often as it would be written. A value that is not used costs nothing."""
@@ -150,6 +151,7 @@ def test_calls_may_be_nested_a_hundred_levels() -> None:
         assert templates.render(text, {"levels": 100}) == "." * 100
 
 
+@pytest.mark.slow
 def test_texts_of_one_prompt_share_its_steps() -> None:
     """Texts of its variables are included."""
     loop = "{% for i in range(300000) %}{% endfor %}"
@@ -175,6 +177,7 @@ def test_a_message_shows_the_beginning_of_a_value_at_once() -> None:
     assert quote({"a": SHARED}, limit=9) == '{"a":[[[…'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["x", "\0é\u2028", "😀", "\ud800x"], ids=ascii)
 def test_a_long_text_leaves_the_engine_unchanged(part: str) -> None:
     """It is put together in the engine, and has characters that the binding does not take as they are."""
