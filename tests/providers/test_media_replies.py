@@ -385,3 +385,13 @@ def test_a_recording_has_the_bytes() -> None:
 def test_a_data_uri_is_decoded_by_its_bytes() -> None:
     """The type before the comma is only a hint."""
     assert decode_media(f"data:audio/wav;base64,{encoded(PNG)}") == CAT
+
+
+@pytest.mark.parametrize("kind", ["image:gpt-image-1", "speech:tts-1", "video:sora-2"])
+def test_keys_without_an_effect_are_warnings(kind: str) -> None:
+    """As for all other kinds."""
+    config = {"apiKey": "k", "functionToolCallbacks": {}}
+    spec = resolve(
+        f"openai:{kind}", config, environ={}, directory=Path(), templates=Templates(), custom={}
+    )
+    assert [one.path for one in spec.settings.warnings] == [".config.functionToolCallbacks"]

@@ -31,7 +31,8 @@ from trioeval.providers.config import (
 from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
 from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.http.failures import failure_text
-from trioeval.providers.http.replies import count, field, is_success, objects, read_json, text
+from trioeval.providers.http.polling import Polling
+from trioeval.providers.http.replies import count, field, is_success, objects, text
 from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
 from trioeval.providers.media import MOST_BYTES, PCM_RATE, pcm_to_wav, read_media, take_media
 from trioeval.usage import Usage
@@ -328,12 +329,14 @@ def read_speech(
 ) -> AdapterSettings | list[Problem]:
     """Read the config of an entry; see `Adapter.read_entry`."""
     found = SpeechAdapter.read_entry(service, model, config, environ)
-    return found if isinstance(found, list) else SpeechSettings(found.adapter)
+    if isinstance(found, list):
+        return found
+    return SpeechSettings(found.adapter, warnings=found.warnings)
 
 
 # Video: a job that is created, polled until it has ended, and downloaded from the same host.
 
-UNFINISHED = frozenset({"queued", "in_progress"})
+JOBS = Polling("video", "videos", frozenset({"queued", "in_progress"}))
 _SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR
 POLL_MS = 10_000
 LONGEST_JOB_MS = 600_000
@@ -421,9 +424,9 @@ class VideoProvider(HttpProvider):
         longest = given.get("max_poll_time_ms", LONGEST_JOB_MS) / 1000
         with trio.move_on_after(longest):
             reply = await self._client.send(ready)
-            while (job := _unfinished_job(reply)) is not None:
+            while job := JOBS.find_unfinished(reply):
                 await self._pause()
-                reply = await self._get(f"videos/{job}")
+                reply = await self._get(f"{JOBS.path}/{quote(job, safe='')}")
             answer = await read_reply(adapter, reply)
             if answer.is_refusal:
                 return answer
@@ -455,13 +458,6 @@ class VideoProvider(HttpProvider):
             await self._pause()
 
 
-def _unfinished_job(reply: HttpReply) -> str | None:
-    """Return the id of the job in a reply, quoted for URLs; None if it is not in progress."""
-    data = read_json(reply.body) if is_success(reply) else None
-    job = text(data, "id")
-    return quote(job, safe="") if job and text(data, "status") in UNFINISHED else None
-
-
 def _with_video(adapter: Adapter, answer: Reply, content: HttpReply) -> Reply:
     if not is_success(content):
         raise adapter.billed(_failure_of(adapter, content), content)
@@ -486,4 +482,6 @@ def read_video(
 ) -> AdapterSettings | list[Problem]:
     """Read the config of an entry; see `Adapter.read_entry`."""
     found = VideoAdapter.read_entry(service, model, config, environ)
-    return found if isinstance(found, list) else VideoSettings(found.adapter)
+    if isinstance(found, list):
+        return found
+    return VideoSettings(found.adapter, warnings=found.warnings)
