@@ -19,7 +19,7 @@ from trioeval.documents.read import read_document, unwritten_document
 from trioeval.documents.references import REFERENCE, resolve_references
 from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.grading import quote
-from trioeval.scripting import SCRIPTS
+from trioeval.scripting import is_script
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -178,7 +178,7 @@ def _read(
     alone: bool,
 ) -> _Read:
     try:
-        if run is not None and file.suffix.lower() in SCRIPTS and file.is_file():
+        if run is not None and is_script(file) and file.is_file():
             document = unwritten_document(run(file.absolute(), context))
         else:
             document = read_document(file)

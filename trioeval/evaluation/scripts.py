@@ -24,7 +24,7 @@ from trioeval.documents.trust import TRUSTED, Trust
 from trioeval.errors import GradingError, ProviderError, ScriptError
 from trioeval.executables import start_failure
 from trioeval.providers.config import show
-from trioeval.scripting import SCRIPTS, WORKER
+from trioeval.scripting import WORKER, is_script
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import quote
 
@@ -217,7 +217,7 @@ class Scripts:
         """
         name = f"{file.name}:{function}".removesuffix(":")
         target = function
-        if file.suffix.lower() in SCRIPTS:
+        if is_script(file):
             target = f"{'exact' if must_exist else 'prefer'}:{function}"
         pool = await self._pool(file, target, name, workers or self._workers)
         return await _call_worker(pool, arguments, limit, continues=continues)
@@ -473,7 +473,7 @@ class Scripts:
             if file.suffix.lower() == RUBY:
                 ruby = ruby_command(self._context)
                 spec = attrs.evolve(spec, executable=ruby, program=RUBY_WORKER)
-            elif file.suffix.lower() in SCRIPTS:
+            elif is_script(file):
                 spec = attrs.evolve(spec, executable="node", program=WORKER)
             pool = await self._stack.enter_async_context(open_workers(spec))
             self._pools[file, function, workers] = pool

@@ -20,7 +20,7 @@ from pathlib import Path
 import attrs
 
 from trioeval.evaluation.registers import texts_in
-from trioeval.scripting import SCRIPTS
+from trioeval.scripting import SCRIPTS, is_script
 from trioeval.suite.model import ProviderEntry, Suite, Test
 from trioeval.suite.tests import checked_places
 
@@ -103,7 +103,7 @@ def with_imports(file: Path) -> list[Path]:
             for module in (stem.with_suffix(".py"), stem / "__init__.py"):
                 if module not in found and module.is_file():
                     found.append(module)
-        if one.suffix.lower() in SCRIPTS:
+        if is_script(one):
             found += [module for module in _imported_scripts(one) if module not in found]
     return found
 

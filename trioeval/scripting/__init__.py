@@ -31,6 +31,16 @@ def names_script(reference: str) -> bool:
     return split_function(path)[0].lower().endswith(tuple(SCRIPTS))
 
 
+def is_script(file: Path) -> bool:
+    """Return whether a file is JavaScript or TypeScript, by its suffix.
+
+    Example:
+        >>> is_script(Path("a.TS")), is_script(Path("a.py"))
+        (True, False)
+    """
+    return file.suffix.lower() in SCRIPTS
+
+
 def split_function(path: str) -> tuple[str, str | None]:
     """Return a file, and the function in it that follows a colon.
 

@@ -19,7 +19,7 @@ from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, below,
 from trioeval.documents.paths import show_path
 from trioeval.documents.structure import snake
 from trioeval.grading import quote
-from trioeval.scripting import SCRIPTS
+from trioeval.scripting import is_script
 from trioeval.suite.form import many, prompts_hook
 from trioeval.suite.model import Suite, Test
 from trioeval.suite.plain import kept_or_read, key_of, plain_prompt, plain_test, suite_for_hooks
@@ -66,7 +66,7 @@ def _extension(text: str, context: FileContext) -> Extension:
     from trioeval.suite.sources.code import FUNCTION, check_node, code_file
 
     file, function = code_file(text, context)
-    if file.suffix.lower() in SCRIPTS:
+    if is_script(file):
         check_node(file, "is an extension", context)
     event = next((one for one in EVENTS if one == function), None)
     return Extension(file, function or FUNCTION, event)
@@ -106,7 +106,7 @@ def with_before_all(
             hook_context = {"suite": suite_for_hooks(suite)}
             arguments = extension.arguments("beforeAll", hook_context)
             target = extension.function
-            if extension.file.suffix.lower() in SCRIPTS:
+            if is_script(extension.file):
                 target = f"prefer:{target}"
             returned = call_function(extension.file, target, arguments, context)
             if returned:

@@ -33,7 +33,7 @@ from trioeval.documents.files import FILE, FileContext, unanchored
 from trioeval.documents.mistakes import Mistake, MistakenError, Mistakes, kind, nearest, read_each
 from trioeval.executables import start_failure
 from trioeval.grading import quote
-from trioeval.scripting import SCRIPTS, WORKER, split_function
+from trioeval.scripting import WORKER, is_script, split_function
 from trioeval.suite.sources.prompts import read_python, read_text
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def call_for_each(
     from trioeval.scripting.node import node_command
     from trioeval.suite.sources import one_shot
 
-    in_node = file.suffix.lower() in SCRIPTS
+    in_node = is_script(file)
     name = shown or f"{function.rpartition(':')[2] or 'the default export'} of {quote(file.name)}"
     context.check_code(name)
     if context.trust.code == "later":

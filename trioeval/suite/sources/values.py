@@ -24,7 +24,7 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import camel
 from trioeval.grading import quote
 from trioeval.grading.kinds.text import SPACES
-from trioeval.scripting import SCRIPTS
+from trioeval.scripting import SCRIPTS, is_script
 from trioeval.suite.sources.csv_text import read_rows
 from trioeval.suite.sources.prompts import read_text
 from trioeval.text import json_text
@@ -74,7 +74,7 @@ def _run(reference: str, context: FileContext) -> Any:
         raise MistakenError(Mistake(message, "write file://<file>[:<function>]"))
     context.check_code(quote(reference))
     file, function = context.file(parts[1]), parts[2] or "get_config"
-    if file.suffix.lower() in SCRIPTS:
+    if is_script(file):
         if "." in function:  # a function inside of a suite in JavaScript, which is called later
             return reference
         check_node(file, "makes a part of a config", context)
@@ -248,7 +248,7 @@ def _check_code(file: Path, context: FileContext) -> None:
     """
     from trioeval.scripting.javascript import Script
 
-    if file.suffix.lower() in SCRIPTS:
+    if is_script(file):
         script = Script(read_text(file), VARIABLE_NAMES, "module", file=file)
         if fault := script.fault(context.environ):
             raise MistakenError(Mistake(f"{quote(file.name)} {fault}"))
