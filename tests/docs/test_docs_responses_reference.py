@@ -42,7 +42,7 @@ def test_every_key_is_in_the_reference(page: str, first: str, known: tuple[Key, 
 def test_items_of_a_response_become_the_documented_output() -> None:
     """Items of the table become text with the documented beginning; other items become nothing."""
     config = {"apiKey": "k", "showThinking": True}
-    settings = openai_responses.read_responses(SERVICES["openai"], "m", config, {})
+    settings = openai_responses.ResponsesAdapter.read_entry(SERVICES["openai"], "m", config, {})
     assert isinstance(settings, AdapterSettings)
     *rows, other = table(RESPONSES, "item")
     assert other == ["any other", "nothing"]

@@ -23,8 +23,7 @@ from vendor_responses import (
 from trioeval.errors import ProviderError
 from trioeval.providers import HttpReply, Reply, Request
 from trioeval.providers.http.adapter import AdapterSettings
-from trioeval.providers.http.polling import PollingSettings
-from trioeval.providers.vendors.openai_responses import ResponsesAdapter, read_responses
+from trioeval.providers.vendors.openai_responses import ResponsesAdapter
 from trioeval.providers.vendors.services import SERVICES
 
 OPENAI = SERVICES["openai"]
@@ -34,8 +33,8 @@ CLOCK = {"name": "clock", "description": "Returns the time", "parameters": {"typ
 
 
 def adapter(model: str = "gpt-4.1", /, **config: Any) -> ResponsesAdapter:
-    read = read_responses(OPENAI, model, config, ENVIRON)
-    assert isinstance(read, AdapterSettings | PollingSettings)
+    read = ResponsesAdapter.read_entry(OPENAI, model, config, ENVIRON)
+    assert isinstance(read, AdapterSettings)
     assert isinstance(read.adapter, ResponsesAdapter)
     return read.adapter
 
@@ -143,7 +142,7 @@ def test_defaults_come_from_the_environment() -> None:
     environ |= {"OPENAI_MAX_COMPLETION_TOKENS": "8", "OPENAI_PRESENCE_PENALTY": "1"}
 
     def sent(model: str, **config: Any) -> Any:
-        read = read_responses(OPENAI, model, config, environ)
+        read = ResponsesAdapter.read_entry(OPENAI, model, config, environ)
         assert isinstance(read, AdapterSettings)
         return json.loads(read.adapter.build(Request(prompt="Hi")).body or b"")
 
@@ -161,7 +160,7 @@ def test_defaults_come_from_the_environment() -> None:
 def test_all_mistakes_are_reported_at_once() -> None:
     """Problems of config, endpoint and environment are reported together."""
     environ = {"OPENAI_TEMPERATURE": "hot"}
-    read = read_responses(OPENAI, "m", {"stor": True, "user": 1}, environ)
+    read = ResponsesAdapter.read_entry(OPENAI, "m", {"stor": True, "user": 1}, environ)
     assert isinstance(read, list)
     assert [problem.path for problem in read] == [
         ".config.stor",

@@ -52,6 +52,25 @@ class Request:
     function, because only programs need them."""
     media: tuple["Media", ...] = ()
     """Media whose URIs are in the prompt with a mark; `inlined` replaces these by the bytes."""
+    job: "KeptJob | None" = attrs.field(default=None, eq=False, repr=False)
+    """The record of the job that the call creates at its service, for providers of such jobs; None if nothing
+    is recorded."""
+
+
+class KeptJob(Protocol):
+    """The record of a job that a call has paid for, by which a later attempt finds it again."""
+
+    def find(self) -> str | None:
+        """Return the name of the job that an earlier attempt created, also one of a run that was killed."""
+        ...
+
+    async def keep(self, name: str, /) -> None:
+        """Record the name of a new job, and wait until the record is durable."""
+        ...
+
+    def drop(self) -> None:
+        """Remove the record: the job has ended without a usable reply."""
+        ...
 
 
 MEDIA_SCHEME = "trioeval://media/"

@@ -201,6 +201,10 @@ class Adapter(ABC):
             raise ProviderError("bad_request", f"invalid call options: {reasons}")
         return attrs.evolve(self, layers=layers)
 
+    def connect(self, client: HttpClient) -> "HttpProvider":
+        """Return the provider that sends its requests with a client."""
+        return HttpProvider(self, client)
+
     @cached_property
     def given(self) -> Mapping[str, Any]:
         """The values of all layers; the last layer with a key applies."""
@@ -493,7 +497,7 @@ class AdapterSettings(ProviderSettings):
     @asynccontextmanager
     async def open(self, shared: ProviderResources) -> AsyncGenerator["HttpProvider"]:
         """Open the adapter with its client."""
-        yield HttpProvider(self.adapter, await shared.http())
+        yield self.adapter.connect(await shared.http())
 
 
 @attrs.frozen
@@ -513,7 +517,7 @@ class HttpProvider:
         adapter = self.adapter.with_options(request.options)
         most = adapter.endpoint.max_reply_bytes
         ready = attrs.evolve(adapter.ask(request.prompt), max_reply_bytes=most)
-        return await self._ask(adapter, ready)
+        return await self._ask(adapter, ready, request)
 
     def cache_identity(self, request: Request, /) -> CacheIdentity:
         """Return the request that the adapter sends, which decides the reply whatever the client."""
@@ -527,7 +531,7 @@ class HttpProvider:
             reading={"showThinking": adapter.show_thinking},
         )
 
-    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
+    async def _ask(self, adapter: Adapter, ready: HttpRequest, request: Request) -> Reply:  # noqa: ARG002
         timeout = adapter.endpoint.timeout
         if not adapter.streams:
             return await read_reply(adapter, await exchange(self._client, ready, timeout))

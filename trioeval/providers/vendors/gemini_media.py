@@ -4,16 +4,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
-
-from trioeval.errors import Problem
 from trioeval.providers.base import MEDIA_SCHEME, Media, Reply
 from trioeval.providers.config import Key, is_count, is_flag, is_json_object, is_text
-from trioeval.providers.http.adapter import Adapter
-from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
 from trioeval.providers.http.replies import count, field, objects, text
 from trioeval.providers.http.wire import HttpReply
-from trioeval.providers.media import KINDS, MOST_BYTES, take_media
+from trioeval.providers.media import KINDS, take_media
+from trioeval.providers.vendors.media_adapter import MediaAdapter
 from trioeval.usage import Usage
 
 INLINE = ("inlineData", "inline_data")
@@ -115,10 +111,8 @@ IMAGEN_PRICES: Mapping[str, float] = {
 """US dollars for one image."""
 
 
-class ImagenAdapter(Adapter):
+class ImagenAdapter(MediaAdapter):
     """Imagen's predictions: one prompt, one or several images."""
-
-    returns = "media"
 
     call_keys = (
         Key("n", "a whole number of at least 1", is_count),
@@ -129,21 +123,6 @@ class ImagenAdapter(Adapter):
         Key("seed", "a whole number of at least 1", is_count),
         Key("passthrough", "an object", is_json_object),
     )
-    show_thinking = False
-
-    @classmethod
-    def locate(
-        cls,
-        service: Service,
-        model: str,
-        values: Mapping[str, Any],
-        environ: Mapping[str, str],
-    ) -> tuple[Endpoint | None, list[Problem]]:
-        """Return the endpoint; its replies may be larger than texts."""
-        endpoint, problems = read_endpoint(service, model, values, environ)
-        if endpoint is not None and values.get("max_response_bytes") is None:
-            endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
-        return endpoint, problems
 
     @property
     def url(self) -> str:
@@ -152,7 +131,7 @@ class ImagenAdapter(Adapter):
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the parameters, which are an object of the body."""
-        given = {name: value for name, value in self.given.items() if value is not None}
+        given = self.named
         parameters = {
             "sampleCount": given.get("n", 1),
             "aspectRatio": given.get("aspect_ratio", "1:1"),
@@ -163,7 +142,7 @@ class ImagenAdapter(Adapter):
             parameters["addWatermark"] = given["add_watermark"]
         if "seed" in given:
             parameters["seed"] = given["seed"]
-        return {"parameters": parameters, **given.get("passthrough", {})}
+        return {"parameters": parameters, **self.passthrough}
 
     def prompt_fields(self, prompt: str) -> Mapping[str, Any]:
         """Return the prompt as the only instance."""
@@ -184,8 +163,7 @@ class ImagenAdapter(Adapter):
         try:
             media = tuple(take_media(one, "bytesBase64Encoded") for one in images)
         except ValueError as error:
-            message = f"the image in the reply cannot be used: {error}"
-            raise self.failure("malformed_reply", message, reply, advice="") from None
+            raise self.unusable(error, reply) from None
         return Reply(output="\n".join(one.uri for one in media), media=media)
 
     def cost(self, usage: Usage, data: Mapping[str, Any]) -> float | None:

@@ -12,14 +12,14 @@ from trioeval.providers.config import EntryContext, ProviderSettings, is_text, t
 from trioeval.providers.http.endpoint import Service
 from trioeval.providers.kinds import kind_problem
 from trioeval.providers.vendors.openai_chat import ChatAdapter
-from trioeval.providers.vendors.openai_media import ImageAdapter, read_speech, read_video
+from trioeval.providers.vendors.openai_media import ImageAdapter, SpeechAdapter, VideoAdapter
 from trioeval.providers.vendors.openai_models import needs_completions, needs_responses
 from trioeval.providers.vendors.openai_other import (
     CompletionAdapter,
     EmbeddingAdapter,
     ModerationAdapter,
 )
-from trioeval.providers.vendors.openai_responses import read_responses
+from trioeval.providers.vendors.openai_responses import ResponsesAdapter
 from trioeval.providers.vendors.services import (
     ANY_SERVICE,
     BEHIND_GATEWAY,
@@ -35,15 +35,15 @@ KindReader: TypeAlias = Callable[
 
 READERS: Mapping[str, KindReader] = {
     "chat": ChatAdapter.read_entry,
-    "responses": read_responses,
+    "responses": ResponsesAdapter.read_entry,
     "embedding": EmbeddingAdapter.read_entry,
     "embeddings": EmbeddingAdapter.read_entry,
     "moderation": ModerationAdapter.read_entry,
     "completion": CompletionAdapter.read_entry,
     "image": ImageAdapter.read_entry,
-    "speech": read_speech,
-    "tts": read_speech,
-    "video": read_video,
+    "speech": SpeechAdapter.read_entry,
+    "tts": SpeechAdapter.read_entry,
+    "video": VideoAdapter.read_entry,
 }
 """The function that reads the entries of each kind."""
 

@@ -5,76 +5,32 @@ A reply is bytes: images in base64, speech as the body, a video as a job that is
 of other hosts are never fetched: images are requested in base64.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from http import HTTPStatus
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import attrs
-import trio
 
-from trioeval.errors import Fault, Problem, ProviderError, UsageError
+from trioeval.errors import Problem, ProviderError, UsageError
 from trioeval.providers.base import Media, Reply, Request
 from trioeval.providers.config import (
     Key,
-    ProviderResources,
     config_path,
     is_count,
     is_integer,
     is_json_object,
     is_number,
-    is_positive,
     is_text,
     show,
 )
-from trioeval.providers.http.adapter import Adapter, AdapterSettings, HttpProvider, read_reply
-from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
-from trioeval.providers.http.failures import failure_text
-from trioeval.providers.http.polling import Polling
+from trioeval.providers.http.adapter import HttpProvider
+from trioeval.providers.http.endpoint import Endpoint, Service
+from trioeval.providers.http.polling import KEPT_KEYS, Polling, PollingProvider, get
 from trioeval.providers.http.replies import count, field, is_success, objects, text
-from trioeval.providers.http.wire import HttpReply, HttpRequest, request_source
-from trioeval.providers.media import MOST_BYTES, PCM_RATE, pcm_to_wav, read_media, take_media
+from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest
+from trioeval.providers.media import PCM_RATE, pcm_to_wav, read_media, take_media
+from trioeval.providers.vendors.media_adapter import MediaAdapter
 from trioeval.usage import Usage
-
-
-class MediaAdapter(Adapter):
-    """The common parts of the APIs whose replies are media."""
-
-    returns = "media"
-
-    show_thinking = False
-
-    @classmethod
-    def locate(
-        cls,
-        service: Service,
-        model: str,
-        values: Mapping[str, Any],
-        environ: Mapping[str, str],
-    ) -> tuple[Endpoint | None, list[Problem]]:
-        """Return the endpoint; its replies may be larger than texts."""
-        endpoint, problems = read_endpoint(service, model, values, environ)
-        if endpoint is not None and values.get("max_response_bytes") is None:
-            endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
-        return endpoint, problems
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """The config without nulls and passthrough."""
-        given = self.given.items()
-        return {name: one for name, one in given if one is not None and name != "passthrough"}
-
-    @property
-    def passthrough(self) -> Mapping[str, Any]:
-        """More fields of the body."""
-        return self.given.get("passthrough") or {}
-
-    def unusable(self, fault: object, reply: HttpReply) -> ProviderError:
-        """Return the error for media that cannot be used."""
-        message = f"the media in the reply cannot be used: {fault}"
-        return self.failure("malformed_reply", message, reply, advice="")
-
 
 # Images. Prices of one image in US dollars, for services that report no tokens or whose tokens have no price:
 # by the beginning of the model's name, then by quality and size.
@@ -302,14 +258,9 @@ class SpeechAdapter(MediaAdapter):
             return self.fail(reply, {})
         return self._completed(self.read({}, reply), reply, {})
 
-
-class SpeechSettings(AdapterSettings):
-    """The settings of a provider of speech."""
-
-    @asynccontextmanager
-    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
-        """Open the adapter with the client of the run."""
-        yield SpeechProvider(self.adapter, await shared.http())
+    def connect(self, client: HttpClient) -> HttpProvider:
+        """Return a provider that also knows the price of characters."""
+        return SpeechProvider(self, client)
 
 
 class SpeechProvider(HttpProvider):
@@ -324,22 +275,19 @@ class SpeechProvider(HttpProvider):
         return attrs.evolve(reply, cost=len(request.prompt) * price)
 
 
-def read_speech(
-    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
-) -> AdapterSettings | list[Problem]:
-    """Read the config of an entry; see `Adapter.read_entry`."""
-    found = SpeechAdapter.read_entry(service, model, config, environ)
-    if isinstance(found, list):
-        return found
-    return SpeechSettings(found.adapter, warnings=found.warnings)
-
-
 # Video: a job that is created, polled until it has ended, and downloaded from the same host.
 
-JOBS = Polling("video", "videos", frozenset({"queued", "in_progress"}))
-_SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR
-POLL_MS = 10_000
-LONGEST_JOB_MS = 600_000
+
+@attrs.frozen
+class VideoPolling(Polling):
+    """Jobs of the videos API, whose videos have their own address."""
+
+    def download(self, endpoint: Endpoint, answer: Reply) -> HttpRequest:
+        """Return the request for the video."""
+        return get(endpoint, f"{self.path}/{quote(str(answer.raw['id']), safe='')}/content")
+
+
+JOBS = VideoPolling("video", "videos", frozenset({"queued", "in_progress"}), is_kept=True)
 _SECONDS = (4, 8, 12, 16, 20)
 _SECOND_PRICES: Mapping[str, Mapping[str, float]] = {
     "sora-2-pro": {
@@ -352,7 +300,6 @@ _SECOND_PRICES: Mapping[str, Mapping[str, float]] = {
     },
     "sora-2": {"1280x720": 0.1, "720x1280": 0.1},
 }
-_MILLISECONDS = "a number of milliseconds above 0"
 
 
 class VideoAdapter(MediaAdapter):
@@ -363,11 +310,12 @@ class VideoAdapter(MediaAdapter):
         Key("seconds", "4, 8, 12, 16 or 20", lambda one: is_integer(one) and one in _SECONDS),
         Key("passthrough", "an object without prompt", lambda one: _has_no(one, "prompt")),
     )
-    entry_keys = (
-        Key("poll_interval_ms", _MILLISECONDS, is_positive),
-        Key("max_poll_time_ms", _MILLISECONDS, is_positive),
-    )
+    entry_keys = KEPT_KEYS
     path = "videos"
+
+    def connect(self, client: HttpClient) -> HttpProvider:
+        """Return a provider that polls jobs."""
+        return PollingProvider(self, client, JOBS)
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the body without its prompt."""
@@ -401,87 +349,3 @@ class VideoAdapter(MediaAdapter):
         price = _SECOND_PRICES[name].get(size)
         seconds = str(data.get("seconds") or self.body["seconds"])
         return price * int(seconds) if price is not None and seconds.isdecimal() else None
-
-
-class VideoSettings(AdapterSettings):
-    """The settings of a provider of videos."""
-
-    @asynccontextmanager
-    async def open(self, shared: ProviderResources) -> AsyncGenerator[HttpProvider]:
-        """Open the adapter with the client of the run."""
-        yield VideoProvider(self.adapter, await shared.http())
-
-
-class VideoProvider(HttpProvider):
-    """A provider of videos.
-
-    A created job is paid for, so a transient failure of a poll or of the download is tried again until the
-    time is over; if the lane retried the call, it would pay for another video.
-    """
-
-    async def _ask(self, adapter: Adapter, ready: HttpRequest) -> Reply:
-        given = adapter.given
-        longest = given.get("max_poll_time_ms", LONGEST_JOB_MS) / 1000
-        with trio.move_on_after(longest):
-            reply = await self._client.send(ready)
-            while job := JOBS.find_unfinished(reply):
-                await self._pause()
-                reply = await self._get(f"{JOBS.path}/{quote(job, safe='')}")
-            answer = await read_reply(adapter, reply)
-            if answer.is_refusal:
-                return answer
-            job = quote(str(answer.raw["id"]), safe="")
-            return _with_video(adapter, answer, await self._get(f"videos/{job}/content"))
-        source = request_source(ready.method, ready.url)
-        title = f"no finished video within {longest:g} seconds from"
-        raise ProviderError(
-            "attempt_timeout", failure_text(title, source, advice="raise max_poll_time_ms")
-        )
-
-    async def _pause(self) -> None:
-        await trio.sleep(self.adapter.given.get("poll_interval_ms", POLL_MS) / 1000)
-
-    async def _get(self, path: str) -> HttpReply:
-        """Return the reply to a GET request, after all transient failures."""
-        endpoint = self.adapter.endpoint
-        most = endpoint.max_reply_bytes
-        ask = HttpRequest(endpoint.url(path), endpoint.headers, None, "GET", max_reply_bytes=most)
-        while True:
-            try:
-                reply = await self._client.send(ask)
-            except ProviderError as error:
-                if error.fault is not Fault.TRANSIENT:
-                    raise
-            else:
-                if reply.status != HTTPStatus.TOO_MANY_REQUESTS and reply.status < _SERVER_ERROR:
-                    return reply
-            await self._pause()
-
-
-def _with_video(adapter: Adapter, answer: Reply, content: HttpReply) -> Reply:
-    if not is_success(content):
-        raise adapter.billed(_failure_of(adapter, content), content)
-    try:
-        media = read_media(content.body)
-    except UsageError as error:
-        message = f"the media in the reply cannot be used: {error}"
-        raise adapter.failure("malformed_reply", message, content, advice="") from None
-    return attrs.evolve(answer, output=media.uri, media=(media,))
-
-
-def _failure_of(adapter: Adapter, content: HttpReply) -> ProviderError:
-    try:
-        refused = adapter.fail(content, {})
-    except ProviderError as error:
-        return error
-    return adapter.failure("malformed_reply", f"no video: {refused.text}", content)
-
-
-def read_video(
-    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
-) -> AdapterSettings | list[Problem]:
-    """Read the config of an entry; see `Adapter.read_entry`."""
-    found = VideoAdapter.read_entry(service, model, config, environ)
-    if isinstance(found, list):
-        return found
-    return VideoSettings(found.adapter, warnings=found.warnings)

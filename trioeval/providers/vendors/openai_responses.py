@@ -10,12 +10,12 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.providers.base import Guardrails, Media, Reply
 from trioeval.providers.config import Key, is_flag
-from trioeval.providers.http.adapter import Adapter, AdapterSettings
+from trioeval.providers.http.adapter import Adapter, HttpProvider
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.http.polling import Polling, PollingSettings
+from trioeval.providers.http.polling import Polling, PollingProvider
 from trioeval.providers.http.replies import FILTERED, count, field, objects, read_metadata, text
 from trioeval.providers.http.streams import ServerEvent, load_event
-from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.http.wire import HttpClient, HttpReply
 from trioeval.providers.media import take_media
 from trioeval.providers.vendors.chat import ENTRY_KEYS
 from trioeval.providers.vendors.chat import PARAMETERS as CHAT_PARAMETERS
@@ -119,6 +119,12 @@ class ResponsesAdapter(Adapter):
             return []
         fault = "a response in the background has no time to the first token"
         return [Problem(".config.metrics", fault, "leave metrics or background out")]
+
+    def connect(self, client: HttpClient) -> HttpProvider:
+        """Return a provider, which polls responses in the background."""
+        if self.given.get("background"):
+            return PollingProvider(self, client, BACKGROUND)
+        return super().connect(client)
 
     def fixed_body(self) -> Mapping[str, Any]:
         """Return the body of a request without its input."""
@@ -241,21 +247,3 @@ class ResponsesAdapter(Adapter):
 def _only(media: Sequence[Media]) -> str:
     """Return the text of a response that has only media."""
     return "\n".join(one.uri for one in media)
-
-
-def read_responses(
-    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
-) -> AdapterSettings | list[Problem]:
-    """Read the config of an entry; see `Adapter.read_entry`.
-
-    Example:
-        >>> from trioeval.providers.vendors.services import SERVICES
-        >>> config = {"apiBaseUrl": "http://127.0.0.1:8080/v1", "max_tokens": 5}
-        >>> settings = read_responses(SERVICES["openai"], "m-1", config, {})
-        >>> settings.adapter.ask("2 + 2 = ?").url
-        'http://127.0.0.1:8080/v1/responses'
-    """
-    found = ResponsesAdapter.read_entry(service, model, config, environ)
-    if isinstance(found, list) or not found.adapter.given.get("background"):
-        return found
-    return PollingSettings(found.adapter, BACKGROUND, warnings=found.warnings)

@@ -21,9 +21,9 @@ from trioeval.providers.config import (
 )
 from trioeval.providers.http.adapter import Adapter
 from trioeval.providers.http.endpoint import Service
-from trioeval.providers.http.polling import Polling, PollingSettings
+from trioeval.providers.http.polling import Polling, PollingProvider
 from trioeval.providers.http.replies import count, text
-from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.http.wire import HttpClient, HttpReply
 from trioeval.providers.messages import to_messages
 from trioeval.providers.other_keys import OtherKeys
 from trioeval.usage import Usage
@@ -80,6 +80,10 @@ class ReplicateAdapter(Adapter):
     default_keys = tuple(Key(name, "a number", is_number) for name in NUMBERS)
     show_thinking = False
     holder = "the output"
+
+    def connect(self, client: HttpClient) -> PollingProvider:
+        """Return a provider that polls predictions."""
+        return PollingProvider(self, client, PREDICTIONS)
 
     @property
     def url(self) -> str:
@@ -160,10 +164,7 @@ def read(
     given = {to_snake(str(name)) for name in config}
     texts = {name: context.environ.get(f"REPLICATE_{name.upper()}", "").strip() for name in TEXTS}
     defaults = {name: written for name, written in texts.items() if written and name not in given}
-    found = ReplicateAdapter.read_entry(REPLICATE, rest, {**defaults, **config}, context.environ)
-    if isinstance(found, list):
-        return found
-    return PollingSettings(found.adapter, PREDICTIONS, warnings=found.warnings)
+    return ReplicateAdapter.read_entry(REPLICATE, rest, {**defaults, **config}, context.environ)
 
 
 def _split(prompt: str) -> tuple[Any, Any]:

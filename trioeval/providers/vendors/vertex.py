@@ -254,7 +254,7 @@ class VertexSettings(AdapterSettings):
         """Open the adapter with a client that adds access tokens."""
         secrets = self.adapter.endpoint.secrets
         client = AuthorizedClient(await shared.http(), self.account, secrets)
-        yield HttpProvider(self.adapter, client)
+        yield self.adapter.connect(client)
 
 
 @attrs.frozen(kw_only=True)
