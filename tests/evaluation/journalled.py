@@ -14,6 +14,7 @@ from trioeval.columns.result import DatasetResult
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.providers import Usage
+from trioeval.providers.base import KeptJob
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.http.wire import HttpRequest
 from trioeval.report.row import row_json
@@ -90,6 +91,9 @@ class Notes:
             if isinstance(one, CallRecord) and one.key == key and isinstance(one.answer, Reply):
                 return RecordedReply(one.answer, one.latency_ms, one.cached)
         return None
+
+    def job(self, key: CallKey) -> KeptJob:
+        raise AssertionError(key)
 
     def row(self, row: Row) -> None:
         self.writes.append(row)

@@ -5,7 +5,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import pytest
@@ -392,6 +392,9 @@ class Notes:
 
     def recorded_reply(self, key: object) -> None:
         pass
+
+    def job(self, key: object) -> NoReturn:
+        raise AssertionError(key)
 
     def row(self, row: Row) -> None:
         pass

@@ -31,6 +31,7 @@ from test_serialize import (
 from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.columns.result import DatasetResult
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.providers.base import KeptJob
 from trioeval.report.row import row_json
 from trioeval.run import PreparedSuite, RowsNotRun, RunOptions, run_with_options
 from trioeval.run.prepare import prepare
@@ -82,6 +83,9 @@ class Notes:
 
     def recorded_reply(self, key: CallKey) -> RecordedReply | None:  # noqa: ARG002 - there are none
         return None
+
+    def job(self, key: CallKey) -> KeptJob:
+        raise AssertionError(key)
 
     def row(self, row: Row) -> None:
         pass

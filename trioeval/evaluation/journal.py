@@ -16,7 +16,7 @@ import attrs
 from trioeval.errors import ProviderError
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.providers import Reply, Request
-from trioeval.providers.base import ModelIdentity
+from trioeval.providers.base import KeptJob, ModelIdentity
 from trioeval.suite.plain import plain_data
 
 CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
@@ -95,6 +95,10 @@ class Journal(Protocol):
 
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return the reply to this call that an earlier execution of the run recorded, if any."""
+        ...
+
+    def job(self, key: CallKey, /) -> KeptJob:
+        """Return the record of the job that a call of a provider that keeps jobs has created."""
         ...
 
     def row(self, row: Row, /) -> None:

@@ -40,7 +40,7 @@ from trioeval.evaluation.metering import CallEstimate, CallMeter, counted_tokens
 from trioeval.evaluation.prompt import without_runtime_variables
 from trioeval.kernel import Calls, Metered
 from trioeval.providers import OpenProvider, Reply, Request, Usage
-from trioeval.providers.base import ModelIdentity
+from trioeval.providers.base import KeptJob, ModelIdentity
 from trioeval.providers.bounds import MOST_BYTES, reply_bound
 from trioeval.providers.cache_key import retry_key
 from trioeval.providers.local.custom import CustomSettings
@@ -366,10 +366,13 @@ class ReplySource:
         self, inquiry: ProviderCall, estimate: CallEstimate, listener: CallObserver
     ) -> Metered[RecordedReply]:
         listener.on_request(estimate.tokens)
+        request, job = inquiry.request, self._job(inquiry)
+        if job is not None:
+            request = attrs.evolve(request, job=job)
         started_at = trio.current_time()
         try:
             await trio.lowlevel.checkpoint_if_cancelled()  # else the provider would still be called
-            reply = await self.providers[inquiry.place](inquiry.request)
+            reply = await self.providers[inquiry.place](request)
         except ProviderError as error:
             listener.on_failure(error, error.used(estimate.tokens, estimate.money)[0])
             self._check_bounds(inquiry.place, estimate, error.usage.in_all, error.money)
@@ -380,6 +383,8 @@ class ReplySource:
         paid = RecordedReply(reply, (trio.current_time() - started_at) * 1000, cached=False)
         if inquiry.key is not None:
             self._write(inquiry, inquiry.key, reply, paid.latency_ms)
+        if job is not None:  # not before the reply is recorded, or a crash would lose both
+            job.drop()
         listener.on_reply(paid, recalled=False)
         self.meter.learn(inquiry.place, estimate, reply.usage)
         tokens = reply.usage.in_all
@@ -387,6 +392,14 @@ class ReplySource:
         if tokens is None and self.estimates and not self.meter.bounds_only:
             tokens = counted_tokens(inquiry.request.prompt, reply)
         return Metered(paid, tokens=tokens, money=reply.cost, hint=reply.hint)
+
+    def _job(self, inquiry: ProviderCall) -> KeptJob | None:
+        """Return the record of the job of a call; None if its provider keeps none, or nothing is recorded."""
+        if inquiry.key is None or self.journal is None:
+            return None
+        return (
+            self.journal.job(inquiry.key) if self.providers[inquiry.place].spec.keeps_jobs else None
+        )
 
     def _check_bounds(
         self, place: int, estimate: CallEstimate, tokens: int | None, money: float | None

@@ -330,6 +330,11 @@ class ProviderSettings(ABC):
         return False
 
     @property
+    def keeps_jobs(self) -> bool:
+        """True if its calls create jobs that are recorded; see `KeptJob`."""
+        return False
+
+    @property
     def endpoint(self) -> "Endpoint | None":
         """The model of a service that it calls; None for any other provider."""
         return None

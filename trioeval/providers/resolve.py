@@ -265,6 +265,11 @@ class ProviderSpec:
         return isinstance(self.settings, EchoSettings)
 
     @property
+    def keeps_jobs(self) -> bool:
+        """True if its calls create jobs that are recorded; see `KeptJob`."""
+        return self.settings.keeps_jobs
+
+    @property
     def ignores_variables(self) -> bool:
         """True if it reads only the prompt, not the variables."""
         return self.settings.ignores_variables

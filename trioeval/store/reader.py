@@ -29,7 +29,7 @@ from trioeval.store.records import (
     record_texts,
 )
 from trioeval.store.row_pages import RowPage, RowQuery, read_row_page
-from trioeval.store.run_list import RunReader, key_range, open_connection
+from trioeval.store.run_list import RunReader, has_table, key_range, open_connection
 from trioeval.store.runs import delete_run, read_activity, read_part_totals, remove_media
 from trioeval.store.schema import INDEX_BITS, RUNS
 
@@ -224,9 +224,14 @@ class StoreReader(RunReader):
         self, run: StoredRunFacts, task: str | None = None
     ) -> Iterator[tuple[int, str]]:
         """Yield the rows of a task that have made calls, and were not recorded: their indices and ids."""
+        tables = [name for name in ("call", "job") if has_table(self._connection, name)]
+        started = " UNION ALL ".join(
+            f"SELECT key, row_id FROM {name} WHERE key BETWEEN ?1 AND ?2"  # noqa: S608
+            for name in tables
+        )
         statement = (
-            "SELECT key, max(row_id) FROM call WHERE key BETWEEN ? AND ? "
-            "AND key NOT IN (SELECT key FROM result) GROUP BY key ORDER BY key"
+            f"SELECT key, max(row_id) FROM ({started}) "  # noqa: S608
+            "WHERE key NOT IN (SELECT key FROM result) GROUP BY key ORDER BY key"
         )
         return ((key & _INDEX, row) for key, row in self._lines(statement, _keys(run, task)))
 

@@ -19,6 +19,7 @@ from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.status import has_ended
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
+from trioeval.providers.base import KeptJob
 from trioeval.providers.secrets import hide_in
 from trioeval.report.formats.json import compact
 from trioeval.report.head import config_tests
@@ -28,6 +29,7 @@ from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.store.database import RunLock, media_folder
+from trioeval.store.jobs import StoredJob
 from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
@@ -167,6 +169,7 @@ class StoredRun(RunJournal):
         self._reconciled = going.reconciled
         self._numbers: dict[tuple[str | None, int], int] = {}
         self._most_numbers = _MANY
+        self._jobs: dict[CallKey, str | None] = {}
         self._began = trio.current_time()
         self._is_over = False
         self.stays_open = False
@@ -354,6 +357,10 @@ class StoredRun(RunJournal):
                     "its call is made again, and so is that of each other unreadable reply"
                 )
             return None
+
+    def job(self, key: CallKey, /) -> KeptJob:
+        """Return the record of the job of a call."""
+        return StoredJob(key, self._place, self._writer, self._read, self._jobs)
 
     def reject(self, key: CallKey, /) -> None:
         """Record that the reply to this request was unusable: no later execution reuses it."""

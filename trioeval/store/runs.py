@@ -15,7 +15,7 @@ from trioeval.store.records import plain, read_record, read_text, stored_json, s
 from trioeval.store.run_list import has_table, key_range, part_numbers, totals
 from trioeval.store.schema import INDEX_BITS
 
-_KEYED = ("result", "record", "score", "call")
+_KEYED = ("result", "record", "score", "call", "job")
 """Tables of rows."""
 
 _OF_PARTS = (

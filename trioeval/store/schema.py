@@ -386,6 +386,20 @@ _MEDIA: Sequence[str] = (
     """,
 )
 
+_JOBS: Sequence[str] = (
+    # Jobs at services that calls have paid for, and whose replies are not recorded yet.
+    """
+    CREATE TABLE IF NOT EXISTS job (
+        key INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        question BLOB NOT NULL,
+        row_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        PRIMARY KEY (key, role, question)
+    ) WITHOUT ROWID
+    """,
+)
+
 MIGRATIONS: Sequence[Sequence[str]] = (
     _VERSION_1,
     DATASET_TABLES,
@@ -396,6 +410,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     _SHORT_RECORDS,
     _NO_REPEATS,
     _MEDIA,
+    _JOBS,
 )
 """Statements that lead from each version of the tables to the next."""
 

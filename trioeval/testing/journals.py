@@ -201,7 +201,39 @@ class Rejected:
     key: CallKey
 
 
-Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | DatasetWrite
+@attrs.frozen
+class NamedJob:
+    """The job that a call has created at its service; None removes it."""
+
+    key: CallKey
+    name: str | None
+
+
+Write: TypeAlias = CallRecord | WrittenRow | Marked | Rejected | NamedJob | DatasetWrite
+
+
+@attrs.frozen
+class MemoryJob:
+    """The record of the job of one call; a `trioeval.providers.base.KeptJob`."""
+
+    _key: CallKey
+    _earlier: Sequence[Write]
+    _writes: list[Write]
+
+    def find(self) -> str | None:
+        """Return the last recorded name."""
+        every = (*self._earlier, *self._writes)
+        found = [one for one in every if isinstance(one, NamedJob) and one.key == self._key]
+        return found[-1].name if found else None
+
+    async def keep(self, name: str) -> None:
+        """Record the name of a job; it is durable at once."""
+        self._writes.append(NamedJob(self._key, name))
+
+    def drop(self) -> None:
+        """Remove the record."""
+        if self.find() is not None:
+            self._writes.append(NamedJob(self._key, None))
 
 
 @attrs.frozen
@@ -288,6 +320,10 @@ class MemoryJournal:
     def recorded_reply(self, key: CallKey) -> RecordedReply | None:
         """Return the reply that an earlier execution got."""
         return self._replies.get(key)
+
+    def job(self, key: CallKey) -> "MemoryJob":
+        """Return the record of the job of a call."""
+        return MemoryJob(key, self.earlier, self.writes)
 
     def row(self, row: Row) -> None:
         """Record a row."""

@@ -98,6 +98,8 @@ class Adapter(ABC):
     """Keys whose defaults the environment may set; see `Service.variables`."""
     other_keys: ClassVar[OtherKeys] = OtherKeys()
     returns: ClassVar[Returned] = "text"
+    keeps_jobs: ClassVar[bool] = False
+    """True if a reply is a kept job; see `trioeval.providers.http.polling`."""
     path: ClassVar[str] = ""
     """Path below the base URL."""
     holder: ClassVar[str] = "the message"
@@ -453,6 +455,11 @@ class AdapterSettings(ProviderSettings):
     def ignores_variables(self) -> bool:
         """True: it reads only the prompt."""
         return True
+
+    @property
+    def keeps_jobs(self) -> bool:
+        """True for an API whose jobs are kept."""
+        return self.adapter.keeps_jobs
 
     @property
     def endpoint(self) -> Endpoint:

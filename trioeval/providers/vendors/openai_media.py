@@ -311,6 +311,7 @@ class VideoAdapter(MediaAdapter):
         Key("passthrough", "an object without prompt", lambda one: _has_no(one, "prompt")),
     )
     entry_keys = KEPT_KEYS
+    keeps_jobs = True
     path = "videos"
 
     def connect(self, client: HttpClient) -> HttpProvider:

@@ -236,6 +236,7 @@ HIDDEN = (
     "entry_needs",
     "event",
     "group_again",
+    "job",
     "media",
     "never_began",
     "owner",
