@@ -9,6 +9,7 @@ from trioeval.providers.vendors import (
     anthropic,
     gemini,
     gemini_media,
+    gemini_video,
     huggingface,
     openai_media,
     replicate,
@@ -36,6 +37,11 @@ REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
         (SAGEMAKER, "key", (*SageMakerAdapter.call_keys, *SageMakerAdapter.entry_keys)),
         (REPLICATE, "key of the request", replicate.ReplicateAdapter.call_keys),
         (GEMINI, "key of Imagen", gemini_media.ImagenAdapter.call_keys),
+        (
+            GEMINI,
+            "key of Veo",
+            (*gemini_video.VeoAdapter.call_keys, *gemini_video.VeoAdapter.entry_keys),
+        ),
         (MEDIA, "key of images", openai_media.ImageAdapter.call_keys),
         (MEDIA, "key of speech", openai_media.SpeechAdapter.call_keys),
         (

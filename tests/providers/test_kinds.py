@@ -95,6 +95,9 @@ SUPPORTED = {
     "fireworks:embedding:m": VECTOR,
     "google:gemini-2.5-pro": ":generateContent",
     "google:embedding:gemini-embedding-001": ":embedContent",
+    "google:image:imagen-4.0-generate-001": ":predict",
+    "google:video:veo-3.1-generate-preview": ":predictLongRunning",
+    "gemini:video:veo-3.1-generate-preview": ":predictLongRunning",
     "palm:gemini-2.5-pro": ":generateContent",
     "groq:m": CHAT,
     "groq:responses:m": RESPONSES,
@@ -169,12 +172,7 @@ REFUSED = (
     *("bedrock:amazon.nova-reel-v1:1", "bedrock:luma.ray-v2:0", "bedrock:anything:m"),
     "cloudflare-gateway:anthropic:m",
     *("cloudflare-gateway:replicate:m", "cometapi:image:m"),
-    *(
-        "google:live:m",
-        "google:gemini-2.0-flash-live-001",
-        "google:video:m",
-        "hyperbolic:audio:m",
-    ),
+    *("google:live:m", "google:gemini-2.0-flash-live-001", "hyperbolic:audio:m"),
     *("hyperbolic:image:m", "meta:messages:m", "meta:video:m"),
     "nscale:image:m",
     *("voyage:chat:m", "xai:voice:m", "xai:image:m", "xai:video:m", "xai:embedding:m"),
@@ -238,6 +236,9 @@ def test_any_other_kind_is_refused_by_name(entry_id: str) -> None:
         ("openai:tts-1", "openai:speech:tts-1"),
         ("openai:sora-2", "openai:video:sora-2"),
         ("google:imagen-4.0", "google:image:imagen-4.0"),
+        ("google:veo-3.1-generate-preview", "google:video:veo-3.1-generate-preview"),
+        ("vertex:veo-3.1-generate-001", "vertex:video:veo-3.1-generate-001"),
+        ("vertex:imagen-4.0-generate-001", "vertex:image:imagen-4.0-generate-001"),
     ],
 )
 def test_a_model_of_another_kind_names_the_right_id(entry_id: str, meant: str) -> None:

@@ -214,7 +214,7 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("bedrock:amazon.nova-sonic-v1:0", "bedrock:amazon.nova-sonic-v1:0"),
         ("bedrock:video:amazon.nova-reel-v1:1", "bedrock:video"),
         ("google:live:gemini-2", "google:live"),
-        ("google:video:veo-3", "google:video"),
+        ("google:audio:m", "google:audio"),
         ("xai:voice:grok", "xai:voice"),
         ("elevenlabs:tts:rachel", "elevenlabs:"),
         ("watsonx:ibm/granite", "watsonx:"),

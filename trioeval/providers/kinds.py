@@ -20,7 +20,7 @@ _OPENAI = frozenset(
     }
 )
 _CLAUDE = frozenset({"claude-agent-sdk", "claude-code", "completion"})
-_GEMINI = frozenset({"audio", "live", "video"})
+_GEMINI = frozenset({"audio", "live"})
 
 KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys((*SERVICES, ANY_SERVICE, GATEWAY), _OPENAI),
@@ -34,7 +34,7 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     ),
     "gemini": _GEMINI,
     "google": _GEMINI,
-    "vertex": _GEMINI | {"image"},
+    "vertex": _GEMINI,
     "replicate": frozenset({"image", "moderation"}),
     "openai": _OPENAI - set(OPENAI_MEDIA),
     "meta": _OPENAI | {"embedding", "embeddings", "messages", "moderation"},
@@ -42,7 +42,7 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
 }
 """Kinds of requests, by prefix."""
 
-_LIVE_GEMINI = re.compile(r"^veo-|-(?:live|native-audio)(?:-|$)")
+_LIVE_GEMINI = re.compile(r"-(?:live|native-audio)(?:-|$)")
 
 MODELS_NOT_SUPPORTED: Mapping[str, re.Pattern[str]] = {
     "bedrock": re.compile(
@@ -67,13 +67,14 @@ _OPENAI_MEDIA = (
     (re.compile(r"^tts-|^gpt-[\w.-]+-tts(?:-\d{4}-\d{2}-\d{2})?$"), "speech"),
     (re.compile(r"^sora-"), "video"),
 )
-_GEMINI_MEDIA = ((re.compile(r"^imagen-"), "image"),)
+_GEMINI_MEDIA = ((re.compile(r"^imagen-"), "image"), (re.compile(r"^veo-"), "video"))
 
 _KINDS_OF_MODELS: Mapping[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "azure": _VECTORS,
     "gemini": _GEMINI_MEDIA,
     "google": _GEMINI_MEDIA,
     "openai": (*_VECTORS, *_OPENAI_MEDIA),
+    "vertex": _GEMINI_MEDIA,
 }
 """The kinds of models that have no chat completions, by prefix."""
 
@@ -124,9 +125,9 @@ def supported_forms(prefix: str) -> tuple[str, ...]:
         kinds = {
             "anthropic": ("messages",),
             "bedrock": ("converse",),
-            "vertex": ("chat", "embedding"),
-            "gemini": ("embedding", "image"),
-            "google": ("embedding", "image"),
+            "vertex": ("chat", "embedding", "image", "video"),
+            "gemini": ("embedding", "image", "video"),
+            "google": ("embedding", "image", "video"),
         }.get(prefix, ())
     named = (f"{prefix}:{kind}:<model>" for kind in kinds if kind != "embeddings")
     return (f"{prefix}:<model>", *named)

@@ -9,7 +9,9 @@ with the call, a transient failure of a poll or of the download is tried again u
 later attempt, or a later execution of the run, polls it instead of creating another one.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -72,9 +74,9 @@ class Polling:
         """Return the request for the status of a job."""
         return get(endpoint, f"{self.path}/{quote(job, safe='')}")
 
-    def download(self, endpoint: Endpoint, answer: Reply) -> HttpRequest | None:  # noqa: ARG002
-        """Return the request for the media of a job that ended; None if its reply has everything."""
-        return None
+    def downloads(self, endpoint: Endpoint, answer: Reply) -> Sequence[HttpRequest]:  # noqa: ARG002
+        """Return the requests for the media of a job that ended; none if its reply has everything."""
+        return ()
 
 
 def get(endpoint: Endpoint, path: str) -> HttpRequest:
@@ -116,16 +118,16 @@ class PollingProvider(HttpProvider):
                 reply = await self._wait_ended(adapter, job)
         try:
             answer = await read_reply(adapter, reply)
-            wanted = self._polling.download(adapter.endpoint, answer)
-            if wanted is None or answer.is_refusal:
-                return answer
-            reply = await self._patiently(adapter, wanted)
-            return _with_media(adapter, answer, reply)
+            wanted = () if answer.is_refusal else self._polling.downloads(adapter.endpoint, answer)
+            for one in wanted:
+                reply = await self._downloaded(adapter, one)
+                answer = _with_media(adapter, answer, reply)
         except ProviderError:
             # It ended without a usable reply: another attempt needs another job.
             if kept is not None and (is_success(reply) or reply.status in _GONE):
                 kept.drop()
             raise
+        return answer
 
     async def _wait_ended(self, adapter: Adapter, job: str) -> HttpReply:
         """Return the reply with the result of a job, or with a failure."""
@@ -145,6 +147,18 @@ class PollingProvider(HttpProvider):
                 # The service must be notified even if the run is cancelled, or it continues to charge.
                 with trio.move_on_after(CANCEL_GRACE, shield=True), suppress(ProviderError):
                     await self._client.send(stop)
+
+    async def _downloaded(self, adapter: Adapter, wanted: HttpRequest) -> HttpReply:
+        """Return the reply with media, after redirects; credentials are sent to the first host only."""
+        from trioeval.providers.generic.http import OriginGuard, send_following
+
+        endpoint = adapter.endpoint
+        guard = OriginGuard(
+            frozenset(name.lower() for name in endpoint.headers),
+            frozenset(endpoint.secrets),
+            elsewhere=True,
+        )
+        return await send_following(partial(self._patiently, adapter), wanted, guard)
 
     async def _pause(self, adapter: Adapter) -> None:
         default = KEPT_MS if self._polling.is_kept else PERIOD_MS
@@ -173,7 +187,8 @@ def _with_media(adapter: Adapter, answer: Reply, content: HttpReply) -> Reply:
     except UsageError as error:
         message = f"the media in the reply cannot be used: {error}"
         raise adapter.failure("malformed_reply", message, content, advice="") from None
-    return attrs.evolve(answer, output=media.uri, media=(media,))
+    every = (*answer.media, media)
+    return attrs.evolve(answer, output="\n".join(one.uri for one in every), media=every)
 
 
 def _failure_of(adapter: Adapter, content: HttpReply) -> ProviderError:

@@ -40,11 +40,13 @@ from trioeval.providers.vendors.gemini_media import (
     INLINE,
     ImagenAdapter,
     image_cost,
+    image_model,
     makes_images,
     media_uri,
     take_parts,
 )
 from trioeval.providers.vendors.gemini_request import read_contents
+from trioeval.providers.vendors.gemini_video import VeoAdapter
 from trioeval.usage import Usage
 
 # The fields of a reply: output, finish reason, filters, tokens. The service omits empty values and zeros, so
@@ -447,18 +449,33 @@ class EmbedAdapter(GoogleAdapter):
         return super().cost(attrs.evolve(usage, completion=0), data)
 
 
+_ADAPTERS: Mapping[str, type[Adapter]] = {
+    "": GenerateAdapter,
+    "embedding": EmbedAdapter,
+    "embeddings": EmbedAdapter,
+    "image": ImagenAdapter,
+    "video": VeoAdapter,
+}
+"""The adapters by the kind in an id."""
+
+
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     kind, _, model = rest.rpartition(":")
-    if kind == "image" and not model.startswith(("imagen-", "gemini-")):
-        model = f"imagen-{model}"  # as in google:image:4.0-generate-001
-    if kind not in ("", "embedding", "embeddings", "image") or not _MODEL.fullmatch(model):
-        forms = (f"{prefix}:<model>", f"{prefix}:embedding:<model>", f"{prefix}:image:<model>")
-        hint = f"write {', '.join(forms[:-1])} or {forms[-1]}"
+    if kind not in _ADAPTERS or not _MODEL.fullmatch(model):
+        named = (f"{prefix}:{one}:<model>" for one in ("embedding", "image"))
+        hint = f"write {', '.join((f'{prefix}:<model>', *named))} or {prefix}:video:<model>"
         return [Problem(".id", f'"{prefix}:{rest}" is not a valid Gemini id', hint)]
-    if kind == "image" and model.startswith("imagen-"):
-        return ImagenAdapter.read_entry(GOOGLE, model, config, context.environ)
-    adapter = GenerateAdapter if kind in ("", "image") else EmbedAdapter
+    if kind == "video" and config.get("vertexai") is True:
+        from trioeval.providers.vendors import vertex
+
+        rest_of = {name: value for name, value in config.items() if name != "vertexai"}
+        return vertex.read("vertex", rest, rest_of, context)
+    if kind == "image":
+        model = image_model(model)
+    adapter = (
+        GenerateAdapter if model.startswith("gemini-") and kind == "image" else _ADAPTERS[kind]
+    )
     return adapter.read_entry(GOOGLE, model, config, context.environ)

@@ -1,8 +1,7 @@
-# Separate from `providers.vendors.gemini`: together they exceed 600 lines.
 """Gemini's images and audio: media in the parts of generateContent, and Imagen's predictions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trioeval.providers.base import MEDIA_SCHEME, Media, Reply
 from trioeval.providers.config import Key, is_count, is_flag, is_json_object, is_text
@@ -111,8 +110,21 @@ IMAGEN_PRICES: Mapping[str, float] = {
 """US dollars for one image."""
 
 
+def image_model(model: str) -> str:
+    """Return the name of a model after `image:`, where that of Imagen may be short.
+
+    Example:
+        >>> image_model("4.0-generate-001"), image_model("gemini-2.5-flash-image")
+        ('imagen-4.0-generate-001', 'gemini-2.5-flash-image')
+    """
+    return model if model.startswith(("imagen-", "gemini-")) else f"imagen-{model}"
+
+
 class ImagenAdapter(MediaAdapter):
     """Imagen's predictions: one prompt, one or several images."""
+
+    safety: ClassVar[str] = "block_low_and_above"
+    """The default of `safetyFilterLevel`."""
 
     call_keys = (
         Key("n", "a whole number of at least 1", is_count),
@@ -136,7 +148,7 @@ class ImagenAdapter(MediaAdapter):
             "sampleCount": given.get("n", 1),
             "aspectRatio": given.get("aspect_ratio", "1:1"),
             "personGeneration": given.get("person_generation", "allow_all"),
-            "safetySetting": given.get("safety_filter_level", "block_low_and_above"),
+            "safetySetting": given.get("safety_filter_level", self.safety),
         }
         if "add_watermark" in given:
             parameters["addWatermark"] = given["add_watermark"]
@@ -172,3 +184,9 @@ class ImagenAdapter(MediaAdapter):
             return super().cost(usage, data)
         price = IMAGEN_PRICES.get(self.endpoint.model)
         return None if price is None else price * len(objects(data, "predictions"))
+
+
+class VertexImagenAdapter(ImagenAdapter):
+    """Imagen's predictions at Vertex."""
+
+    safety = "block_some"

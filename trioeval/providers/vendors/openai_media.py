@@ -282,9 +282,9 @@ class SpeechProvider(HttpProvider):
 class VideoPolling(Polling):
     """Jobs of the videos API, whose videos have their own address."""
 
-    def download(self, endpoint: Endpoint, answer: Reply) -> HttpRequest:
+    def downloads(self, endpoint: Endpoint, answer: Reply) -> Sequence[HttpRequest]:
         """Return the request for the video."""
-        return get(endpoint, f"{self.path}/{quote(str(answer.raw['id']), safe='')}/content")
+        return (get(endpoint, f"{self.path}/{quote(str(answer.raw['id']), safe='')}/content"),)
 
 
 JOBS = VideoPolling("video", "videos", frozenset({"queued", "in_progress"}), is_kept=True)

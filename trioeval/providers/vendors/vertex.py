@@ -1,5 +1,4 @@
-# Separate from `providers.vendor_hosts`: one module for each vendor, imported when a suite names it.
-"""Vertex AI: Gemini, Claude and Llama on Google Cloud, and its embeddings.
+"""Vertex AI: Gemini, Claude and Llama on Google Cloud, and its embeddings, images and videos.
 
 Requests and replies have the form of the model's vendor; what differs is the URL, which names project and
 region, and the account: an access token, or an API key ("express mode").
@@ -46,6 +45,8 @@ from trioeval.providers.secrets import longest_first
 from trioeval.providers.vendors import anthropic_request as anthropic_body
 from trioeval.providers.vendors.anthropic import MessagesAdapter
 from trioeval.providers.vendors.gemini import GenerateAdapter
+from trioeval.providers.vendors.gemini_media import VertexImagenAdapter, image_model
+from trioeval.providers.vendors.gemini_video import VertexVeoAdapter
 from trioeval.providers.vendors.google_tokens import (
     METADATA_HOST,
     SCOPE,
@@ -268,6 +269,10 @@ class _ModelFamily:
     """True if an API key is enough."""
     version: str = ""
     """The API version; "" leaves it to config and environment."""
+    region_variables: tuple[str, ...] = ("VERTEX_REGION", "GOOGLE_CLOUD_LOCATION")
+    """Environment variables for the region."""
+    is_global: bool = False
+    """True if the region is `global` without another one; else it is `us-central1`."""
     prices: str = ""
     """The family of the price list."""
     aliases: Mapping[str, str] = attrs.field(factory=dict)
@@ -275,12 +280,17 @@ class _ModelFamily:
 
 
 _GEMINI = _ModelFamily(
-    adapter=VertexGeminiAdapter, path="publishers/{publisher}", express=True, prices="google"
+    adapter=VertexGeminiAdapter,
+    path="publishers/{publisher}",
+    express=True,
+    is_global=True,
+    prices="google",
 )
 _CLAUDE = _ModelFamily(
     adapter=VertexClaudeAdapter,
     path="publishers/anthropic",
     version="v1",
+    is_global=True,
     prices="anthropic",
     aliases={"max_output_tokens": "max_tokens", "system_instruction": "system"},
 )
@@ -290,24 +300,35 @@ _LLAMA = _ModelFamily(
     version="v1beta1",
     aliases={"max_output_tokens": "max_tokens"},
 )
-_EMBEDDING = _ModelFamily(adapter=VertexEmbedAdapter, path="publishers/google", prices="google")
-_FAMILIES = {"claude": _CLAUDE, "gemini": _GEMINI, "llama": _LLAMA}
+_EMBEDDING = _ModelFamily(
+    adapter=VertexEmbedAdapter, path="publishers/google", prices="google", region_variables=()
+)
+_IMAGEN = _ModelFamily(
+    adapter=VertexImagenAdapter, path="publishers/google", region_variables=("GOOGLE_LOCATION",)
+)
+_VEO = attrs.evolve(_IMAGEN, adapter=VertexVeoAdapter)
+_BY_KIND = {"embedding": _EMBEDDING, "embeddings": _EMBEDDING, "video": _VEO}
+"""By the kind in the id."""
+_FAMILIES = {"claude": _CLAUDE, "gemini": _GEMINI, "llama": _LLAMA, "imagen": _IMAGEN}
 """By a part of the model's name."""
 
 _LONGEST_PATH = 500
 _MODEL = re.compile(r"[A-Za-z0-9._@-]+")
-_IDS = "write vertex:<model> or vertex:embedding:<model>"
+_IDS = (
+    "write vertex:<model>, vertex:embedding:<model>, vertex:image:<model> or vertex:video:<model>"
+)
 
 
 def read(
     prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
 ) -> ProviderSettings | list[Problem]:
-    """Read an entry `vertex:<model>`, `vertex:chat:<model>` or `vertex:embedding:<model>`; see `Reader`."""
+    """Read an entry `vertex:<model>` or `vertex:<kind>:<model>`; see `Reader`."""
     kind, _, model = rest.rpartition(":")
-    if kind not in ("", "chat", "embedding", "embeddings") or not _MODEL.fullmatch(model):
+    if kind not in ("", "chat", "image", *_BY_KIND) or not _MODEL.fullmatch(model):
         return [Problem(".id", f'"{prefix}:{rest}" is not a valid Vertex id', _IDS)]
-    if kind.startswith("embedding"):
-        family = _EMBEDDING
+    model = image_model(model) if kind == "image" else model
+    if kind in _BY_KIND:
+        family = _BY_KIND[kind]
     else:
         found = [family for part, family in _FAMILIES.items() if part in model]
         if not found:
@@ -508,15 +529,9 @@ class _Entry:
         )
 
     def _region(self, *, has_key: bool) -> str:
-        environ = self.context.environ
-        region: str = self.place.get("region") or ""
-        if self.family is not _EMBEDDING:
-            region = region or environ.get("VERTEX_REGION") or ""
-            region = region or environ.get("GOOGLE_CLOUD_LOCATION") or ""
-            # Llama is served in one region only.
-            if not region and not has_key and self.family is not _LLAMA:
-                return "global"
-        return region or "us-central1"
+        named = map(self.context.environ.get, self.family.region_variables)
+        region: str = self.place.get("region") or next(filter(None, named), "")
+        return region or ("global" if self.family.is_global and not has_key else "us-central1")
 
     def _price(self) -> Any:
         """Return the listed price; regions raise that of Claude by a share that is not listed."""

@@ -89,7 +89,8 @@ def with_files(
 ) -> Any:
     """Return a value with texts `file://…` replaced by the contents of those files.
 
-    Documents become data, tables lists of objects, or of texts if they have one column, and all others texts.
+    Documents become data, tables lists of objects, or of texts if they have one column, images data URIs,
+    audio and video base64, and all others texts.
     A pattern becomes the list of the contents of its files.
 
     Args:
@@ -134,6 +135,8 @@ def _is_program(reference: str) -> bool:
 def _nested_files_content(file: Path, context: FileContext) -> Any:
     if file.suffix.lower() in _DOCUMENTS:
         return read_placed(file).data
+    if file.suffix.lower() != ".svg" and (encoded := _encoded(file, context)) is not None:
+        return encoded
     text = read_text(file)
     if file.suffix.lower() != ".csv":
         return text
@@ -304,13 +307,19 @@ def load_file_value(file: Path, context: FileContext) -> str:
         return json_text(read_placed(file).data)
     if suffix == ".pdf" and not context.switch("DISABLE_PDF_AS_TEXT"):
         return _pdf_text(file)
-    if not context.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
-        if suffix in _IMAGES:
-            content = _content(file)
-            return f"data:{_media_type(content, suffix)};base64,{_base64(content)}"
-        if suffix in _SOUND_OR_MOTION:
-            return _base64(_content(file))
-    return read_text(file).strip(SPACES)
+    encoded = _encoded(file, context)
+    return read_text(file).strip(SPACES) if encoded is None else encoded
+
+
+def _encoded(file: Path, context: FileContext) -> str | None:
+    """Return an image as a data URI, audio and video in base64; None for other files."""
+    suffix = file.suffix.lower()
+    if context.switch("DISABLE_MULTIMEDIA_AS_BASE64"):
+        return None
+    if suffix in _IMAGES:
+        content = _content(file)
+        return f"data:{_media_type(content, suffix)};base64,{_base64(content)}"
+    return _base64(_content(file)) if suffix in _SOUND_OR_MOTION else None
 
 
 def _content(file: Path) -> bytes:
