@@ -13,7 +13,7 @@ from test_command_line import trioeval
 from test_killed_between_requests import COMMAND, killed_at
 
 from trioeval.cli import run_command_line
-from trioeval.providers.fake.pictures import picture
+from trioeval.providers.fake.media import picture
 from trioeval.providers.media import read_media
 from trioeval.store.reader import read_store
 

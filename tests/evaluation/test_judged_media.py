@@ -10,8 +10,9 @@ import trio
 from loopback import Answer, Seen, as_json, serve
 
 from trioeval import Media, Reply, Request, Row, collect, parse_suite
-from trioeval.providers.fake.pictures import picture
+from trioeval.providers.fake.media import picture
 from trioeval.run import prepare
+from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.network
 
@@ -104,6 +105,35 @@ def test_an_image_is_a_part_of_the_message(judge: str, body: Mapping[str, Any], 
     assert read(sent) == f"data:image/png;base64,{encoded(CAT)}"
     assert json.dumps(sent).count(encoded(CAT)) == 1
     assert CAT.uri in json.dumps(sent)
+
+
+def test_the_pace_of_a_judge_counts_the_images_of_its_requests() -> None:
+    """PACE: the next call waits for ten images of 1600 tokens, not for the short texts that name them."""
+    starts: list[float] = []
+    pictures = tuple(Media.of(picture(f"cat {number}")) for number in range(10))
+
+    async def draw(_request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        return Reply(output=pictures[0].uri, media=pictures)
+
+    async def judge(_request: Request) -> str:
+        starts.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        return VERDICT
+
+    suite = parse_suite(
+        {
+            "providers": ["draw"],
+            "prompts": ["a cat"],
+            "tests": [
+                {"assert": [{**RUBRIC, "provider": {"id": "judge", "lane": {"tpm": 160_000}}}]}
+            ]
+            * 2,
+        }
+    )
+    rows = run_virtual(lambda: collect(prepare(suite, providers={"draw": draw, "judge": judge})))
+    assert [row.status.is_success for row in rows] == [True, True]
+    assert 6 < starts[1] - starts[0] < 9
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The reservations of calls, budgets of money, and the lanes of providers."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from trioeval import Reply, Request, Row, Status, SuiteError, Usage
 from trioeval.errors import CallError, Fault, ProviderError
 from trioeval.evaluation.metering import CallMeter
 from trioeval.providers import Metering, resolve
-from trioeval.providers.metering import find_counter
+from trioeval.providers.base import Media
+from trioeval.providers.fake.media import picture
+from trioeval.providers.metering import find_counter, image_tokens
 from trioeval.providers.prices import Price, list_prices
 from trioeval.templates import Templates
 from trioeval.testing import run_virtual
@@ -45,6 +48,43 @@ def test_a_lane_learns_the_usage_of_its_calls() -> None:
     assert meter.estimate(1, "x" * 400).tokens == pytest.approx(110 + 220, abs=3)
     assert meter.estimate(2, "x" * 400).tokens == 1400
     assert strict.estimate(0, "x" * 400).tokens == 1400
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_media_of_a_prompt_are_reserved(*, strict: bool) -> None:
+    """A judge's request names them by short texts; the service counts pixels and seconds."""
+    known = Metering(longest_reply=10, image=1445)
+    meter = CallMeter([known], ["lane"], bounds_only=strict)
+    kinds = ("image/png", "image/gif", "audio/mpeg", "video/mp4")
+    media = [Media(kind, "0" * 64, 100_000) for kind in kinds]
+    estimate = meter.estimate(0, "x" * 100, media=media)
+    assert estimate.prompt_bound == 100 + 2 * 1445 + 400 + 250
+
+
+def test_a_data_uri_counts_as_its_image_unless_a_budget_must_hold() -> None:
+    """Its base64 would be a thousand times as many tokens."""
+    prompt = f"look: data:image/png;base64,{'A' * 400_000} what is it?"
+    rest = len("look:  what is it?")
+    for model, tokens in (("gpt-4o", 1445), ("gpt-4o-mini", 48_169), ("gemini-3-pro", 1120)):
+        known = Metering(longest_reply=10, image=image_tokens(model))
+        meter = CallMeter([known], ["lane"], bounds_only=False)
+        assert meter.estimate(0, prompt).prompt_bound == rest + tokens
+        strict = CallMeter([known], ["lane"], bounds_only=True)
+        assert strict.estimate(0, prompt).prompt_bound == len(prompt)
+
+
+def test_an_image_of_a_config_counts_as_an_image() -> None:
+    """It is sent with every prompt."""
+    image = b64encode(picture("a cat") + bytes(90_000)).decode()
+    spec = resolve(
+        "google:video:veo-3.1-generate-preview",
+        {"image": image, "apiKey": "k"},
+        environ={},
+        directory=Path(),
+        templates=Templates(),
+        custom={},
+    )
+    assert 1600 < spec.metering.overhead < 2000
 
 
 def test_openai_texts_are_counted_exactly_with_the_extra() -> None:

@@ -14,7 +14,7 @@ from loopback import Answer, Seen, as_json, serve
 from trioeval.errors import ProviderError, UsageError
 from trioeval.providers import OpenProvider, Reply, Request, open_providers, resolve
 from trioeval.providers.base import Media
-from trioeval.providers.fake.pictures import picture
+from trioeval.providers.fake.media import picture
 from trioeval.providers.local.record import record_call
 from trioeval.providers.local.recordings import parse_recordings
 from trioeval.providers.media import (

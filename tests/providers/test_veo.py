@@ -13,7 +13,7 @@ from loopback import Answer, Seen, as_json, redirect, serve
 from trioeval import load_suite
 from trioeval.errors import ProviderError, SuiteError
 from trioeval.providers import Reply, Request, open_providers, resolve
-from trioeval.providers.fake.pictures import picture
+from trioeval.providers.fake.media import picture
 from trioeval.providers.http.adapter import AdapterSettings
 from trioeval.providers.resolve import ProviderSpec
 from trioeval.templates import Templates

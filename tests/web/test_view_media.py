@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from view_server import in_trio, make_store, serving
 
-from trioeval.providers.fake.pictures import picture
+from trioeval.providers.fake.media import picture
 from trioeval.providers.media import read_media
 from trioeval.store.database import media_folder
 

@@ -1,7 +1,8 @@
 """Media of a reply in the request to its judge: parts of the last message of the user.
 
 A request names the bytes by URIs with a mark, and has the media beside its prompt; the bytes take the place
-of the URIs when it is sent. So records, keys of the cache and estimates are about short texts.
+of the URIs when it is sent. So records and keys of the cache are about short texts; estimates count the media
+by their kinds.
 """
 
 import json

@@ -26,8 +26,9 @@ from trioeval.grading import quote
 from trioeval.kernel import LaneSpec
 from trioeval.limits.model import LimitKey
 from trioeval.providers import Metering, ProviderSpec, Reply, Usage
+from trioeval.providers.base import Media
 from trioeval.providers.local.custom import CustomSettings
-from trioeval.providers.metering import count_bytes, most_money
+from trioeval.providers.metering import count_bytes, media_tokens, most_money, take_data_uris
 from trioeval.rates import LearntShare
 from trioeval.suite.limit_form import known_limits
 from trioeval.suite.model import BudgetSettings, Suite
@@ -92,7 +93,11 @@ class CallMeter:
     """Tokens and US dollars of the largest excesses over the bounds, by provider."""
 
     def estimate(
-        self, provider: int, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS
+        self,
+        provider: int,
+        prompt: str,
+        options: Mapping[str, Any] = _NO_OPTIONS,
+        media: Sequence[Media] = (),
     ) -> CallEstimate:
         """Return the estimated usage of a call.
 
@@ -100,12 +105,16 @@ class CallMeter:
             provider: The index of the provider.
             prompt: The prompt.
             options: Keys of the provider's config that are overridden for this call, such as tools.
+            media: The media that the prompt names.
         """
         known, lane = self.metering[provider], self.lanes[provider]
         is_bound = self.bounds_only or lane in self.bounded_lanes
         is_exact = is_bound or self.ceiling is not None or lane in self.paced_lanes
         count = known.count if is_exact else count_bytes
-        prompt_bound, reply_bound = known.overhead + count(prompt), self._longest[provider]
+        prompt, inline = (prompt, 0) if is_bound else take_data_uris(prompt, known.image)
+        prompt_bound, reply_bound = known.overhead + count(prompt) + inline, self._longest[provider]
+        for one in media:
+            prompt_bound += media_tokens(one.kind, one.size, known.image)
         if options:
             prompt_bound += count(json.dumps(options, ensure_ascii=False, default=str))
         money = most_money(known, prompt_bound, reply_bound)

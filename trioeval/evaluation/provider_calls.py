@@ -345,7 +345,9 @@ class ReplySource:
         self, inquiry: ProviderCall, calls: Calls[Any], listener: CallObserver
     ) -> RecordedReply:
         request = inquiry.request
-        estimate = self.meter.estimate(inquiry.place, request.prompt, request.options)
+        estimate = self.meter.estimate(
+            inquiry.place, request.prompt, request.options, request.media
+        )
         lane = self.lanes[inquiry.place]
         try:
             return await calls(

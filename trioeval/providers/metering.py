@@ -69,6 +69,87 @@ def _exact(vocabulary: str) -> Counter:
     return count
 
 
+# The tokens of media, which services compute from pixels and seconds.
+#
+# Neither is known before a file is decoded, so the largest image counts that a service does not scale down,
+# and audio and video are as long as their bytes may be at usual rates.
+
+
+IMAGE_TOKENS: Mapping[int, re.Pattern[str]] = {
+    48_169: re.compile(r"gpt-4o-mini"),  # 2833, and 5667 for each of 8 tiles
+    3_779: re.compile(r"gpt-[\w.]+-nano"),  # 1536 patches, 2.46 each
+    2_642: re.compile(r"gpt-[\w.]+-mini|o4-mini"),  # 1536 patches, 1.72 each at most
+    1_445: re.compile(r"gpt-|chatgpt-|o[13]"),  # 85, and 170 for each of 8 tiles
+    1_120: re.compile(r"gemini|gemma"),  # the default resolution of Gemini 3
+}
+"""Maximum tokens of an image, by the beginning of the model's name; the first match wins."""
+
+DEFAULT_IMAGE_TOKENS = 1_600
+"""Tokens of the largest image of Claude (width times height by 750), and of any other model."""
+
+_BYTES_PER_TOKEN: Mapping[str, int] = {"audio": 250, "video": 400}
+"""At 32 tokens and 8 kB a second of audio, and at 300 tokens and 120 kB a second of video."""
+_DATA_URI = re.compile(r"data:(image|audio|video)/[\w.+-]+;base64,([A-Za-z0-9+/]+=*)")
+_MEDIA_IN_BASE64 = re.compile(
+    rb"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|AAAA[A-Za-z0-9+/]{2}Z0eX)[A-Za-z0-9+/]{1000,}"
+)
+"""PNG, JPEG, GIF, WebP and MP4 files."""
+
+
+def image_tokens(model: str) -> int:
+    """Return the maximum tokens of an image in a prompt of a model.
+
+    Example:
+        >>> (
+        ...     image_tokens("gpt-4o"),
+        ...     image_tokens("openai/gpt-4o-mini"),
+        ...     image_tokens("claude-opus-4"),
+        ... )
+        (1445, 48169, 1600)
+    """
+    name = model.removeprefix("ft:").rsplit("/", 1)[-1]
+    found = (tokens for tokens, models in IMAGE_TOKENS.items() if models.match(name))
+    return next(found, DEFAULT_IMAGE_TOKENS)
+
+
+def media_tokens(kind: str, size: int, image: int = DEFAULT_IMAGE_TOKENS) -> int:
+    """Return the estimated tokens of media in a prompt.
+
+    Args:
+        kind: `image`, `audio` or `video`.
+        size: The number of bytes.
+        image: The tokens of an image.
+
+    Example:
+        >>> media_tokens("image", 10**6), media_tokens("audio", 1001)
+        (1600, 5)
+    """
+    return image if kind == "image" else -(-size // _BYTES_PER_TOKEN[kind])
+
+
+def take_data_uris(prompt: str, image: int) -> tuple[str, int]:
+    """Return a prompt without the media in its `data:` URIs, and the tokens of these.
+
+    Args:
+        prompt: The prompt.
+        image: The tokens of an image.
+
+    Example:
+        >>> take_data_uris("a data:image/png;base64,AAAA b", 1600)
+        ('a  b', 1600)
+    """
+    if ";base64," not in prompt:
+        return prompt, 0
+    found = _DATA_URI.findall(prompt)
+    tokens = sum(media_tokens(kind, len(data) * 3 // 4, image) for kind, data in found)
+    return _DATA_URI.sub("", prompt), tokens
+
+
+def count_body(body: bytes, image: int) -> int:
+    """Return the maximum tokens of a body, in which files of media in base64 count as images."""
+    return len(_MEDIA_IN_BASE64.sub(b"", body)) + len(_MEDIA_IN_BASE64.findall(body)) * image
+
+
 GUESSED_REPLY = 1024
 """Tokens that are reserved for a reply of unlimited length."""
 
@@ -90,6 +171,8 @@ class Metering:
 
     count: Counter = count_bytes
     """Returns the maximum number of tokens of a text."""
+    image: int = DEFAULT_IMAGE_TOKENS
+    """Maximum tokens of an image in a prompt."""
     overhead: int = 0
     """Maximum tokens sent with every prompt (tools, instructions, schemas)."""
     longest_reply: int = GUESSED_REPLY

@@ -12,7 +12,14 @@ import attrs
 from trioeval.errors import ProviderErrorKind
 from trioeval.providers.base import ToolCall
 from trioeval.providers.fake.limits import ExceededLimit, Headers, Limits, retry_headers
-from trioeval.providers.fake.pictures import images_json
+from trioeval.providers.fake.media import Videos, images_json, speech
+from trioeval.providers.fake.requests import (
+    CHARACTERS_PER_TOKEN,
+    ModelRequest,
+    RequestKind,
+    count_tokens,
+    read_request,
+)
 from trioeval.providers.fake.settings import (
     EchoReplies,
     FakeSettings,
@@ -112,28 +119,7 @@ class FakeStatistics:
         }
 
 
-# The bodies of requests and replies. Pure.
-
-
-CHARACTERS_PER_TOKEN = 4
-MOST_IMAGES = 10
-
-
-@attrs.frozen
-class ChatRequest:
-    """The relevant parts of a request."""
-
-    model: str
-    prompt: str
-    """The text of the last user message."""
-    tokens: int
-    """Tokens of all messages."""
-    streams: bool = False
-    """True if the reply is requested as a stream."""
-    with_usage: bool = False
-    """True if the stream must end with the usage."""
-    images: int = 0
-    """Number of images that are requested instead of a completion."""
+# The bodies of replies. Pure.
 
 
 @attrs.frozen(kw_only=True)
@@ -156,58 +142,8 @@ class Completion:
         return self.prompt_tokens + self.completion_tokens
 
 
-def read_chat_request(body: bytes) -> ChatRequest | str:
-    """Return the request in a body, or the fault of the body."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return "the body is not JSON"
-    if not isinstance(data, dict):
-        return "the body is not an object"
-    model, messages = data.get("model"), data.get("messages")
-    if not isinstance(model, str) or not model:
-        return "model must be text"
-    if not isinstance(messages, list) or not messages:
-        return "messages must be a non-empty list"
-    if not all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages):
-        return "messages must be objects with a role"
-    texts = [_text(item.get("content")) for item in messages]
-    user_texts = [
-        text for text, item in zip(texts, messages, strict=True) if item["role"] == "user"
-    ]
-    options = data.get("stream_options")
-    return ChatRequest(
-        model,
-        user_texts[-1] if user_texts else texts[-1],
-        sum(map(count_tokens, texts)),
-        streams=bool(data.get("stream")),
-        with_usage=isinstance(options, dict) and bool(options.get("include_usage")),
-    )
-
-
-def read_image_request(body: bytes) -> ChatRequest | str:
-    """Return the request of the images API in a body, or the fault of the body."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return "the body is not JSON"
-    match data:
-        case {"model": str(model), "prompt": str(prompt)} if model:
-            count = data.get("n", 1)
-        case _:
-            return "the body must be an object with model and prompt, which are texts"
-    if type(count) is not int or not 1 <= count <= MOST_IMAGES:
-        return f"n must be a whole number from 1 to {MOST_IMAGES}"
-    return ChatRequest(model, prompt, count_tokens(prompt), images=count)
-
-
-def count_tokens(text: str) -> int:
-    """Return a quarter of the number of characters, rounded up."""
-    return -(-len(text) // CHARACTERS_PER_TOKEN)
-
-
 def draft(
-    ask: ChatRequest, content: Any, usage: Usage | None = None, finish_reason: str | None = None
+    ask: ModelRequest, content: Any, usage: Usage | None = None, finish_reason: str | None = None
 ) -> Completion:
     """Return a completion with its token counts.
 
@@ -229,7 +165,7 @@ def draft(
     )
 
 
-def completion_body(ask: ChatRequest, draft: Completion, *, number: int, now: float) -> bytes:
+def completion_body(ask: ModelRequest, draft: Completion, *, number: int, now: float) -> bytes:
     """Return the body of a chat completion.
 
     Args:
@@ -252,7 +188,7 @@ def completion_body(ask: ChatRequest, draft: Completion, *, number: int, now: fl
 
 
 def completion_events(
-    ask: ChatRequest, draft: Completion, *, number: int, now: float
+    ask: ModelRequest, draft: Completion, *, number: int, now: float
 ) -> tuple[bytes, ...]:
     """Return the completion as a stream: one event for each token of the text, and the final ones.
 
@@ -298,7 +234,7 @@ def _parts(draft: Completion) -> dict[str, Any]:
     return found
 
 
-def _recorded_completion(ask: ChatRequest, take: Recording) -> Completion:
+def _recorded_completion(ask: ModelRequest, take: Recording) -> Completion:
     """Return the completion of a recording; its parts are sent in their places of chat completions."""
     reply = take.reply()
     has_parts = bool(reply.tool_calls or reply.reasoning or reply.is_refusal)
@@ -326,7 +262,7 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _head(kind: str, ask: ChatRequest, *, number: int, now: float) -> dict[str, Any]:
+def _head(kind: str, ask: ModelRequest, *, number: int, now: float) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-fake{number:08d}",
         "object": kind,
@@ -343,14 +279,6 @@ def _usage(draft: Completion) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": draft.cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": draft.reasoning_tokens},
     }
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") for part in parts if isinstance(part, dict))
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 STATUS_BY_KIND: Mapping[ProviderErrorKind, int] = {
@@ -396,7 +324,7 @@ class ConfiguredReplies:
     def _new_tape(self) -> Tape:
         return Tape(self._replies.recordings if isinstance(self._replies, RecordedReplies) else ())
 
-    def find(self, ask: ChatRequest) -> PlannedReply:
+    def find(self, ask: ModelRequest) -> PlannedReply:
         """Return the current reply for the request, without consuming it."""
         match self._replies:
             case EchoReplies():
@@ -412,13 +340,13 @@ class ConfiguredReplies:
             case _:
                 assert_never(self._replies)
 
-    def advance(self, ask: ChatRequest) -> None:
+    def advance(self, ask: ModelRequest) -> None:
         """Consume the reply that `find` returned."""
         self._used += 1
         self._tape.advance(RecordingRequest(ask.prompt, ask.model))
 
 
-def _planned(ask: ChatRequest, take: Recording | None) -> PlannedReply:
+def _planned(ask: ModelRequest, take: Recording | None) -> PlannedReply:
     if take is None or "output" in take.left_out:
         text = "This message was not recorded."
         return PlannedReply(
@@ -456,6 +384,7 @@ class FakeReply:
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"<{len(body)} bytes>")
+    content_type: str = "application/json"
     events: tuple[bytes, ...] = attrs.field(default=(), repr=False)
     """The reply as a stream, instead of the body; empty if it is not streamed."""
     headers: Headers = ()
@@ -478,6 +407,7 @@ class FakeModel:
     """A separate generator, so that refused requests do not advance the other one."""
     _limits: Limits
     _source: ConfiguredReplies
+    videos: Videos = attrs.field(init=False, factory=Videos)
 
     @classmethod
     def of(cls, settings: FakeSettings, rng: Random, now: float) -> "FakeModel":
@@ -503,10 +433,19 @@ class FakeModel:
             ConfiguredReplies(self.settings.replies),
         )
 
-    def begin(self, now: float, body: bytes, *, wants_images: bool = False) -> FakeReply:
-        """Decide on a request that has arrived with this body, for the images API or for completions."""
+    def begin(
+        self, now: float, body: bytes, kind: RequestKind = "chat", model: str = ""
+    ) -> FakeReply:
+        """Decide on a request that has arrived.
+
+        Args:
+            now: The current time.
+            body: Its body.
+            kind: The API.
+            model: The model in its path.
+        """
         self.statistics.arrive(now)
-        ask = read_image_request(body) if wants_images else read_chat_request(body)
+        ask = read_request(kind, body, model)
         if isinstance(ask, str):
             return FakeReply(status=400, body=error_body(ask, "invalid_request_error"))
         answer = self._refuse(now, ask) or self._answer(now, ask)
@@ -532,7 +471,7 @@ class FakeModel:
             self.reply(answer)
         self.statistics.leave(now, status=answer.status, ending=ending, let_in=answer.is_let_in)
 
-    def _refuse(self, now: float, ask: ChatRequest) -> FakeReply | None:
+    def _refuse(self, now: float, ask: ModelRequest) -> FakeReply | None:
         """Return a refusal if a limit is exceeded; None if the request was admitted by all limits."""
         if self._throttling.random() < self.settings.throttle_rate:
             return _refusal("Too many requests.", "requests", ())
@@ -552,7 +491,7 @@ class FakeModel:
             text += f" Please try again in {excess.wait:.3f}s."
         return _refusal(text, excess.dimension, headers)
 
-    def _answer(self, now: float, ask: ChatRequest) -> FakeReply:
+    def _answer(self, now: float, ask: ModelRequest) -> FakeReply:
         # Drawn for every request, so that one setting does not shift the random numbers of another.
         swing, failure, cut = self._rng.random(), self._rng.random(), self._rng.random()
         if failure < self.settings.failure_rate:
@@ -562,14 +501,14 @@ class FakeModel:
             self._source.advance(ask)
         content, latency = planned.content, planned.latency
         events: tuple[bytes, ...] = ()
-        number = self.statistics.requests
-        if isinstance(content, Completion) and ask.images:
-            content = to_json(images_json(content.text, ask.images, _usage(content), now=now))
-        elif isinstance(content, Completion) and ask.streams:
+        number, content_type = self.statistics.requests, "application/json"
+        if isinstance(content, Completion) and ask.streams:
             events = completion_events(ask, content, number=number, now=now)
             content = b""
+        elif isinstance(content, Completion) and ask.kind == "speech":
+            content, content_type = speech(content.text, ask.fields.get("response_format"))
         elif isinstance(content, Completion):
-            content = completion_body(ask, content, number=number, now=now)
+            content = self._body(ask, content, now)
         if latency is None:
             latency = self.settings.latency_s
         if self.settings.slow_from is not None:
@@ -577,12 +516,24 @@ class FakeModel:
         return FakeReply(
             status=planned.status,
             body=content,
+            content_type=content_type,
             events=events,
             headers=self._limits.headers(now),
             delay=latency * (1 + self.settings.jitter * (2 * swing - 1)),
             is_cut=planned.is_cut or cut < self.settings.disconnect_rate,
             is_let_in=True,
         )
+
+    def _body(self, ask: ModelRequest, draft: Completion, now: float) -> bytes:
+        """Return the JSON body of a reply."""
+        number = self.statistics.requests
+        match ask.kind:
+            case "images":
+                return to_json(images_json(draft.text, ask.images, _usage(draft), now=now))
+            case "video" | "operation":
+                return to_json(self.videos.create(ask, draft.text, number))
+            case _:
+                return completion_body(ask, draft, number=number, now=now)
 
 
 def _refusal(text: str, kind: str, headers: Headers) -> FakeReply:
@@ -591,5 +542,5 @@ def _refusal(text: str, kind: str, headers: Headers) -> FakeReply:
     )
 
 
-def _excess_text(ask: ChatRequest, excess: ExceededLimit) -> str:
+def _excess_text(ask: ModelRequest, excess: ExceededLimit) -> str:
     return f"Rate limit reached for {ask.model} on {excess.dimension}: the limit is {excess.limit}."

@@ -9,20 +9,15 @@ import json
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Literal
 
 import attrs
 import h11
 import trio
 
 from trioeval.providers.fake.limits import Headers
-from trioeval.providers.fake.replies import (
-    Ending,
-    FakeModel,
-    FakeReply,
-    error_body,
-    read_chat_request,
-    to_json,
-)
+from trioeval.providers.fake.replies import Ending, FakeModel, FakeReply, error_body, to_json
+from trioeval.providers.fake.requests import RequestKind, find_route, read_operation, read_request
 from trioeval.providers.fake.settings import FakeSettings
 from trioeval.serving.listening import Address
 
@@ -54,7 +49,7 @@ class ServedCompletion:
         Args:
             utc_at: The time of the end, in seconds since 1970.
         """
-        ask = read_chat_request(self.body)
+        ask = read_request("chat", self.body)
         request = {} if isinstance(ask, str) else {"model": ask.model, "prompt": ask.prompt}
         record = {
             "utc_at": utc_at,
@@ -73,17 +68,6 @@ CHUNK_BYTES = 64 * 1024
 
 LINGER = 1.0
 """Maximum seconds for a client to finish sending unread data, so that it receives the reply."""
-
-IMAGES = "/v1/images/generations"
-
-METHOD_BY_PATH = {
-    "/v1/chat/completions": "POST",
-    "/chat/completions": "POST",
-    IMAGES: "POST",
-    "/reset": "POST",
-    "/stats": "GET",
-    "/health": "GET",
-}
 
 
 @attrs.frozen
@@ -105,7 +89,8 @@ async def serve_fake(
     """Serve a fake provider until cancelled.
 
     It answers `POST /v1/chat/completions` (also without `/v1`), `POST /v1/images/generations`,
-    `GET /stats`, `GET /health` and `POST /reset`.
+    `POST /v1/audio/speech`, `POST /v1/videos` and Google's `:predictLongRunning` with their polls and
+    downloads, `GET /stats`, `GET /health` and `POST /reset`.
 
     Args:
         settings: Its configuration.
@@ -180,27 +165,56 @@ class _FakeConnection:
     async def _dispatch(self, request: h11.Request, body: bytes) -> bool:
         """Reply to a request; return False if the connection was cut on purpose."""
         path = request.target.decode("ascii", "replace").partition("?")[0]
-        method = METHOD_BY_PATH.get(path)
-        if method is None:
-            error = error_body(f"Path {path} not found.", "invalid_request_error")
-            await self._reply(404, error, is_head=request.method == b"HEAD")
-        elif request.method != method.encode():
-            error = error_body(f"{path} supports only {method}.", "invalid_request_error")
-            await self._reply(405, error, (("allow", method),), is_head=request.method == b"HEAD")
-        elif path == "/stats":
-            await self._reply(200, to_json(self._model.statistics.to_json()))
-        elif path == "/reset":
-            self._model.reset(trio.current_time())
-            await self._reply(200, b"{}")
-        elif path == "/health":
-            await self._reply(200, b'{"status":"ok"}')
-        else:
-            return await self._complete(body, wants_images=path == IMAGES)
+        found = find_route(path)
+        if found is None:
+            await self._report_missing(path, is_head=request.method == b"HEAD")
+            return True
+        route, name = found
+        if request.method != route.method.encode():
+            error = error_body(f"{path} supports only {route.method}.", "invalid_request_error")
+            allowed = (("allow", route.method),)
+            await self._reply(405, error, allowed, is_head=request.method == b"HEAD")
+            return True
+        match route.what:
+            case "stats":
+                await self._reply(200, to_json(self._model.statistics.to_json()))
+            case "reset":
+                self._model.reset(trio.current_time())
+                await self._reply(200, b"{}")
+            case "health":
+                await self._reply(200, b'{"status":"ok"}')
+            case "job" | "fetch" | "content":
+                await self._show_video(path, route.what, name, body)
+            case kind:
+                return await self._complete(body, kind, name)
         return True
 
-    async def _complete(self, body: bytes, *, wants_images: bool) -> bool:
+    async def _show_video(
+        self, path: str, what: Literal["job", "fetch", "content"], name: str, body: bytes
+    ) -> None:
+        """Reply to a poll or a download, which cost nothing and count against no limit."""
+        videos = self._model.videos
+        if what == "content":
+            if (content := videos.content(name)) is not None:
+                await self._reply(200, content, content_type="video/mp4")
+                return
+            found = None
+        elif what == "fetch":
+            found = videos.look(read_operation(body), with_bytes=True)
+        else:
+            found = videos.look(name)
+        if found is None:
+            await self._report_missing(path)
+        else:
+            await self._reply(200, to_json(found))
+
+    async def _report_missing(self, path: str, *, is_head: bool = False) -> None:
+        error = error_body(f"Path {path} not found.", "invalid_request_error")
+        await self._reply(404, error, is_head=is_head)
+
+    async def _complete(self, body: bytes, kind: RequestKind, model: str) -> bool:
         arrived_at = trio.current_time()
-        answer = self._model.begin(arrived_at, body, wants_images=wants_images)
+        answer = self._model.begin(arrived_at, body, kind, model)
         ending: Ending = "abandoned"
         replied_at: float | None = None
 
@@ -220,11 +234,14 @@ class _FakeConnection:
                 await self._wait(answer.delay)
             reply()
             if answer.is_cut:
-                await self._send(self._head(answer.status, answer.body, answer.headers))
+                head = self._head(answer.status, answer.body, answer.headers, answer.content_type)
+                await self._send(head)
                 await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
                 ending = "cut"
             else:
-                await self._reply(answer.status, answer.body, answer.headers)
+                await self._reply(
+                    answer.status, answer.body, answer.headers, content_type=answer.content_type
+                )
                 ending = "sent"
         finally:
             now = trio.current_time()
@@ -302,14 +319,20 @@ class _FakeConnection:
                 pass
 
     async def _reply(
-        self, status: int, body: bytes, headers: Headers = (), *, is_head: bool = False
+        self,
+        status: int,
+        body: bytes,
+        headers: Headers = (),
+        *,
+        content_type: str = "application/json",
+        is_head: bool = False,
     ) -> None:
-        head = self._head(status, body, headers)
+        head = self._head(status, body, headers, content_type)
         content = () if is_head else (h11.Data(data=body),)
         await self._send(head, *content, h11.EndOfMessage())
 
-    def _head(self, status: int, body: bytes, headers: Headers) -> h11.Response:
-        general = (("content-type", "application/json"), ("content-length", str(len(body))))
+    def _head(self, status: int, body: bytes, headers: Headers, content_type: str) -> h11.Response:
+        general = (("content-type", content_type), ("content-length", str(len(body))))
         return h11.Response(status_code=status, headers=[*general, *headers])
 
     async def _send(self, *events: h11.Event) -> None:

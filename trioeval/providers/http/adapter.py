@@ -52,8 +52,10 @@ from trioeval.providers.http.wire import (
 from trioeval.providers.metering import (
     GUESSED_REPLY,
     Metering,
+    count_body,
     count_bytes,
     find_counter,
+    image_tokens,
     longest_reply,
 )
 from trioeval.providers.other_keys import OtherKeys, read_open_config, rules_of, with_secrets
@@ -484,6 +486,7 @@ class AdapterSettings(ProviderSettings):
         price, tier = endpoint.price, self.adapter.requested_tier
         known = Metering(
             count=exact or count_bytes,
+            image=image_tokens(endpoint.model),
             price=None if price is None else price.dearest(tier),
             tier=tier,
             is_paid=endpoint.costs_money,
@@ -496,7 +499,7 @@ class AdapterSettings(ProviderSettings):
         most = 0 if self.adapter.returns != "text" else longest_reply(json.loads(sent or b"{}"))
         return attrs.evolve(
             known,
-            overhead=len(sent),
+            overhead=count_body(sent, known.image),
             longest_reply=GUESSED_REPLY if most is None else most,
             is_bounded=most is not None,
         )
