@@ -359,7 +359,7 @@ def test_a_price_in_the_config_replaces_the_table() -> None:
 
 
 def test_an_unknown_price_stays_unknown() -> None:
-    """Of a model, and of a usage that does not tell audio from texts."""
+    """Of a model, and of a usage that does not separate audio and texts."""
     assert asked(done(said("Hello.")), entry="openai:realtime:mine").reply.cost is None
     bare = {"input_tokens": 1, "output_tokens": 1}
     assert asked(done(said("Hello."), usage=bare)).reply.cost is None
@@ -451,7 +451,7 @@ def test_an_error_event_is_classified_by_its_codes(
 
 
 def test_a_rate_limit_in_an_event_asks_for_its_wait() -> None:
-    """The message names it, as there are no headers."""
+    """The message names it, in place of headers."""
     message = "Rate limit reached. Please try again in 1.5s."
     error = {"type": "tokens", "code": "rate_limit_exceeded", "message": message}
     found = failed_with({"type": "error", "error": error})
@@ -513,7 +513,7 @@ def test_audio_that_is_not_base64_is_malformed() -> None:
 
 
 def test_a_server_that_ends_half_way_is_a_lost_connection() -> None:
-    """The parts that have arrived are no reply."""
+    """The parts that have arrived are not a reply."""
 
     async def talk(peer: Peer) -> None:
         await peer.receive()

@@ -189,7 +189,7 @@ ACCEPT = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: %s\r\nconnection: upgrad
     ],
 )
 def test_an_invalid_handshake_is_refused(reply: bytes, fault: str) -> None:
-    """Whatever the server is, it is no WebSocket server."""
+    """The server speaks another protocol, or none."""
 
     async def answer(stream: trio.SocketStream) -> None:
         await stream.receive_some()
@@ -315,7 +315,7 @@ async def _wait_forever(client: WebClient, server: SocketServer) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_ignores_the_end_delays_nobody_for_long() -> None:
+def test_a_server_that_ignores_the_end_delays_the_call_only_shortly() -> None:
     """It neither closes nor reads; the connection is closed after the grace."""
 
     async def talk(peer: Peer) -> None:

@@ -93,7 +93,6 @@ PREFIXES_NOT_SUPPORTED = frozenset(
         *("golang", "llama", "mcp", "modelslab", "n8n", "openclaw"),
         *("opencode", "openinterpreter", "package", "promptfoo", "quiverai"),
         *("ruby", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
-        *("websocket", "ws", "wss"),
     }
 )
 """Prefixes that other tools support."""

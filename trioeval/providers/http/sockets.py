@@ -147,7 +147,7 @@ class OpenSocket:
                         return
                     self._frames.receive_data(data)
                     for _ in self._frames.events():
-                        pass  # messages that nobody waits for
+                        pass  # messages without a receiver
                 # What was written last is sent by the next read, which ends with the connection.
                 await self._stream.read(1)
             except (httpcore2.NetworkError, httpcore2.ProtocolError):

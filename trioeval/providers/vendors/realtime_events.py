@@ -25,7 +25,7 @@ class RealtimePrice:
     """None if the model takes none."""
 
     def cost(self, usage: Mapping[str, Any]) -> float | None:
-        """Return the cost of the usage in a response; None if it does not tell texts from audio."""
+        """Return the cost of the usage in a response; None if it does not separate texts and audio."""
         asked, given = field(usage, "input_token_details"), field(usage, "output_token_details")
         spoken, heard = count(asked, "audio_tokens"), count(given, "audio_tokens")
         prompt, completion = count(usage, "input_tokens"), count(usage, "output_tokens")
