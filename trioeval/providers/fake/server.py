@@ -6,9 +6,10 @@ disconnects is noticed at once and none of its requests stay in flight.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
+from typing import TypeAlias
 
 import attrs
 import h11
@@ -75,15 +76,21 @@ LINGER = 1.0
 """Maximum seconds for a client to finish sending unread data, so that it receives the reply."""
 
 IMAGES = "/v1/images/generations"
+REALTIME = "/v1/realtime"
 
 METHOD_BY_PATH = {
     "/v1/chat/completions": "POST",
     "/chat/completions": "POST",
     IMAGES: "POST",
+    REALTIME: "GET",
     "/reset": "POST",
     "/stats": "GET",
     "/health": "GET",
 }
+
+
+Deliver: TypeAlias = Callable[[FakeReply, Callable[[], None]], Awaitable[None]]
+"""Sends a decided reply, and calls the function when its end is about to be sent."""
 
 
 @attrs.frozen
@@ -105,7 +112,7 @@ async def serve_fake(
     """Serve a fake provider until cancelled.
 
     It answers `POST /v1/chat/completions` (also without `/v1`), `POST /v1/images/generations`,
-    `GET /stats`, `GET /health` and `POST /reset`.
+    `GET /v1/realtime` (a WebSocket), `GET /stats`, `GET /health` and `POST /reset`.
 
     Args:
         settings: Its configuration.
@@ -194,11 +201,38 @@ class _FakeConnection:
             await self._reply(200, b"{}")
         elif path == "/health":
             await self._reply(200, b'{"status":"ok"}')
+        elif path == REALTIME:
+            return await self._talk(request)
         else:
-            return await self._complete(body, wants_images=path == IMAGES)
+            return await self._complete(body, self._deliver, wants_images=path == IMAGES)
         return True
 
-    async def _complete(self, body: bytes, *, wants_images: bool) -> bool:
+    async def _talk(self, request: h11.Request) -> bool:
+        """Serve a session of the Realtime API, or refuse a request that is not a handshake."""
+        from wsproto.utilities import generate_accept_token
+
+        from trioeval.providers.fake.realtime import FakeSocket
+
+        headers = dict(request.headers)
+        key = headers.get(b"sec-websocket-key")
+        if key is None or headers.get(b"upgrade", b"").lower() != b"websocket":
+            error = error_body(f"{REALTIME} is a WebSocket.", "invalid_request_error")
+            await self._reply(426, error, (("upgrade", "websocket"),))
+            return True
+        switch = [("upgrade", "websocket"), ("connection", "Upgrade")]
+        accept = ("sec-websocket-accept", generate_accept_token(key).decode())
+        await self._send(h11.InformationalResponse(status_code=101, headers=[*switch, accept]))
+        target, (early, _) = request.target.decode("ascii", "replace"), self._http.trailing_data
+        socket = FakeSocket.of(self._stream, self._send_bytes, target, early)
+
+        async def respond(body: bytes) -> bool:
+            return await self._complete(body, socket.deliver)
+
+        await socket.serve(respond)
+        return False
+
+    async def _complete(self, body: bytes, deliver: Deliver, *, wants_images: bool = False) -> bool:
+        """Serve a request, and count it; return False if the connection was cut on purpose."""
         arrived_at = trio.current_time()
         answer = self._model.begin(arrived_at, body, wants_images=wants_images)
         ending: Ending = "abandoned"
@@ -212,20 +246,8 @@ class _FakeConnection:
 
         sent_before = self._sent_bytes
         try:
-            if answer.events:
-                await self._stream_events(answer, reply)
-                ending = "cut" if answer.is_cut else "sent"
-                return not answer.is_cut
-            if answer.delay:
-                await self._wait(answer.delay)
-            reply()
-            if answer.is_cut:
-                await self._send(self._head(answer.status, answer.body, answer.headers))
-                await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
-                ending = "cut"
-            else:
-                await self._reply(answer.status, answer.body, answer.headers)
-                ending = "sent"
+            await deliver(answer, reply)
+            ending = "cut" if answer.is_cut else "sent"
         finally:
             now = trio.current_time()
             self._model.end(now, answer, ending, replied=replied_at is not None)
@@ -241,6 +263,20 @@ class _FakeConnection:
                     )
                 )
         return not answer.is_cut
+
+    async def _deliver(self, answer: FakeReply, reply: Callable[[], None]) -> None:
+        """Send a reply over HTTP after its delay; `reply` is called when its end is about to be sent."""
+        if answer.events:
+            await self._stream_events(answer, reply)
+            return
+        if answer.delay:
+            await self._wait(answer.delay)
+        reply()
+        if answer.is_cut:
+            await self._send(self._head(answer.status, answer.body, answer.headers))
+            await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
+        else:
+            await self._reply(answer.status, answer.body, answer.headers)
 
     async def _stream_events(self, answer: FakeReply, reply: Callable[[], None]) -> None:
         """Send the first event after half of the delay, the others evenly over the other half."""
@@ -314,6 +350,8 @@ class _FakeConnection:
 
     async def _send(self, *events: h11.Event) -> None:
         """Send all events in one piece: each system call costs as much as the rest of a reply."""
-        data = b"".join(self._http.send(event) or b"" for event in events)
+        await self._send_bytes(b"".join(self._http.send(event) or b"" for event in events))
+
+    async def _send_bytes(self, data: bytes) -> None:
         await self._stream.send_all(data)
         self._sent_bytes += len(data)
