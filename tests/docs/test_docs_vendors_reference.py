@@ -1,9 +1,12 @@
 """The pages about Anthropic and Gemini agree with the code."""
 
+import re
+
 import pytest
 from snippets import DOCS, table
 
 from trioeval.providers.config import Key
+from trioeval.providers.http.sockets import KIND_BY_CODE
 from trioeval.providers.sdk.sagemaker import SageMakerAdapter
 from trioeval.providers.vendors import (
     anthropic,
@@ -12,6 +15,7 @@ from trioeval.providers.vendors import (
     gemini_video,
     huggingface,
     openai_media,
+    openai_realtime,
     replicate,
 )
 from trioeval.providers.vendors import anthropic_request as anthropic_body
@@ -19,6 +23,7 @@ from trioeval.providers.vendors import gemini_request as gemini_body
 
 ANTHROPIC = (DOCS / "reference" / "providers" / "anthropic.md").read_text()
 MEDIA = (DOCS / "reference" / "providers" / "openai-media.md").read_text()
+REALTIME = (DOCS / "reference" / "providers" / "openai-realtime.md").read_text()
 GEMINI = (DOCS / "reference" / "providers" / "gemini.md").read_text()
 HUGGING_FACE = (DOCS / "reference" / "providers" / "huggingface.md").read_text()
 SAGEMAKER = (DOCS / "reference" / "providers" / "sagemaker.md").read_text()
@@ -42,6 +47,8 @@ REPLICATE = (DOCS / "reference" / "providers" / "replicate.md").read_text()
             "key of Veo",
             (*gemini_video.VeoAdapter.call_keys, *gemini_video.VeoAdapter.entry_keys),
         ),
+        (REALTIME, "key of the session", openai_realtime.RealtimeAdapter.call_keys),
+        (REALTIME, "key of the entry", openai_realtime.RealtimeAdapter.entry_keys),
         (MEDIA, "key of images", openai_media.ImageAdapter.call_keys),
         (MEDIA, "key of speech", openai_media.SpeechAdapter.call_keys),
         (
@@ -79,3 +86,13 @@ def test_every_finish_reason_is_in_the_reference(
 ) -> None:
     """Each has the common word for it."""
     assert table(page, first) == [[f"`{word}`", f"`{reason}`"] for word, reason in known.items()]
+
+
+def test_every_code_of_a_closed_websocket_is_in_the_reference() -> None:
+    """With its kind; the others are lost connections."""
+    documented = {
+        int(code): kind
+        for kind, codes in re.findall(r"`(\w+)` \(([\d, ]+)\)", REALTIME)
+        for code in codes.split(", ")
+    }
+    assert documented == KIND_BY_CODE

@@ -12,7 +12,7 @@ import trio.testing
 
 from trioeval.providers import Reply, Request
 from trioeval.providers.config import EntryContext, ProviderSettings
-from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.http.wire import TlsSettings, WebClient
 from trioeval.templates import Templates
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class NothingShared:
     templates = Templates()
     runs_code = True
 
-    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+    async def http(self, tls: TlsSettings | None = None) -> WebClient:
         """Not used."""
         raise NotImplementedError
 

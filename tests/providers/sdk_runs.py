@@ -20,7 +20,7 @@ from trioeval.errors import Problem
 from trioeval.providers.base import Provider
 from trioeval.providers.config import EntryContext, ProviderSettings, Reader
 from trioeval.providers.http.client import open_http
-from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.http.wire import TlsSettings, WebClient
 from trioeval.providers.sdk import bedrock, entries
 from trioeval.templates import Templates
 
@@ -255,11 +255,11 @@ CASES = (
 class RunShared:
     """Shared resources of the providers of a run."""
 
-    client: HttpClient
+    client: WebClient
     templates: Templates = attrs.field(factory=Templates)
     runs_code: bool = True
 
-    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+    async def http(self, tls: TlsSettings | None = None) -> WebClient:
         assert tls is None
         return self.client
 

@@ -25,7 +25,8 @@ from trioeval.providers.fake import (
     GarbageReplies,
     ScriptedReplies,
 )
-from trioeval.providers.http.client import _explain, open_http
+from trioeval.providers.http.client import open_http
+from trioeval.providers.http.connect_errors import explain
 from trioeval.providers.http.failures import classify
 from trioeval.providers.http.wire import HttpClient, HttpRequest
 
@@ -392,7 +393,7 @@ def certificate_error() -> ssl.SSLCertVerificationError:
 )
 def test_each_failure_of_the_network_is_reported_by_its_cause(error: Exception, text: str) -> None:
     """The cause decides the message."""
-    assert str(_explain(error, SOURCE, "a:443")) == text
+    assert str(explain(error, SOURCE, "a:443")) == text
 
 
 @pytest.mark.parametrize(
@@ -427,7 +428,7 @@ def test_failures_of_a_proxy_do_not_blame_the_server(
     error: Exception, proxy: str, text: str
 ) -> None:
     """The message names the proxy, but not its password."""
-    assert str(_explain(error, SOURCE, "a:443", proxy)) == text
+    assert str(explain(error, SOURCE, "a:443", proxy)) == text
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ SUPPORTED = {
     "azure:embeddings:m": VECTOR,
     "azure:responses:m": RESPONSES,
     "azure:completion:m": TEXT,
+    "azure:realtime:m": "openai/v1/realtime",
     "cloudflare-ai:completion:m": TEXT,
     "docker:completion:m": TEXT,
     "litellm:completion:m": TEXT,
@@ -139,6 +140,7 @@ SUPPORTED = {
     "openai:moderation:omni-moderation-latest": FLAGS,
     "openai:image:gpt-image-1": "images/generations",
     "openai:speech:tts-1": "audio/speech",
+    "openai:realtime:gpt-realtime": "v1/realtime",
     "openrouter:meta-llama/llama-3:free": CHAT,
     "orcarouter:openai/gpt-4.1": CHAT,
     "perplexity:sonar": CHAT,
@@ -159,11 +161,14 @@ SUPPORTED = {
 REFUSED = (
     *(f"openai:{kind}:m" for kind in sorted(KINDS_NOT_SUPPORTED["openai"])),
     *("openai:agents-api:a", "openai:codex-sdk", "openai:codex-security", "openai:chatkit"),
-    *("openai:gpt-live-1", "openai:gpt-live-transcribe", "openai:gpt-realtime"),
+    *("openai:gpt-live-1", "openai:gpt-live-transcribe", "openai:chat:gpt-realtime"),
+    *("openai:gpt-realtime-whisper", "openai:realtime:gpt-realtime-translate"),
+    *("azure:realtime:gpt-realtime-whisper", "cloudflare-gateway:openai:realtime:m"),
+    *("openai-sdk:realtime:m", "groq:realtime:m"),
     *("openai:whisper-1", "openai:gpt-4o-transcribe", "openai:gpt-4o-transcribe-diarize"),
     *("anthropic:claude-agent-sdk", "anthropic:claude-agent-sdk:m", "anthropic:claude-code"),
     *("anthropic:completion:claude-2.1", "azure:assistant:a", "azure:foundry-agent:a"),
-    *("azure:image:m", "azure:live:m", "azure:realtime:m", "azure:video:m"),
+    *("azure:image:m", "azure:live:m", "azure:video:m"),
     "azure:moderation:text-content-safety",
     *("bedrock:agents:A", "bedrock:kb:m", "bedrock:knowledge-base:m", "bedrock:nova-sonic:m"),
     *("bedrock:nova-sonic", "bedrock:video:amazon.nova-reel-v1:1", "bedrock:embeddings:m"),
@@ -178,7 +183,7 @@ REFUSED = (
     *("voyage:chat:m", "xai:voice:m", "xai:image:m", "xai:video:m", "xai:embedding:m"),
     *("vertex:live:m", "ai21:embedding:m", "snowflake:responses:m"),
     *(f"{prefix}:m" for prefix in sorted(PREFIXES_NOT_SUPPORTED)),
-    *("a2a", "browser", "mcp", "n8n", "openclaw", "opencode", "openinterpreter", "slack", "ws"),
+    *("a2a", "browser", "mcp", "n8n", "openclaw", "opencode", "openinterpreter", "slack"),
     *("elevenlabs:tts:m", "fal:image:m", "promptfoo:manual-input"),
     *(
         "promptfoo:model:m",
@@ -235,6 +240,8 @@ def test_any_other_kind_is_refused_by_name(entry_id: str) -> None:
         ("openai:gpt-4o-mini-tts", "openai:speech:gpt-4o-mini-tts"),
         ("openai:tts-1", "openai:speech:tts-1"),
         ("openai:sora-2", "openai:video:sora-2"),
+        ("openai:gpt-realtime", "openai:realtime:gpt-realtime"),
+        ("openai:gpt-4o-mini-realtime-preview", "openai:realtime:gpt-4o-mini-realtime-preview"),
         ("google:imagen-4.0", "google:image:imagen-4.0"),
         ("google:veo-3.1-generate-preview", "google:video:veo-3.1-generate-preview"),
         ("vertex:veo-3.1-generate-001", "vertex:video:veo-3.1-generate-001"),
@@ -262,6 +269,7 @@ def test_the_hint_lists_the_kinds_of_the_prefix() -> None:
         "openai:speech:<model>",
         "openai:tts:<model>",
         "openai:video:<model>",
+        "openai:realtime:<model>",
     )
     assert supported_forms("voyage") == ("voyage:<model>", "voyage:embedding:<model>")
     assert supported_forms("bedrock") == ("bedrock:<model>", "bedrock:converse:<model>")

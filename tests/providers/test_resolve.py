@@ -194,8 +194,8 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("openai:codex:gpt-5", "openai:codex"),
         ("azure:tts:tts-1", "azure:tts"),
         ("azure:image:dall-e-3", "azure:image"),
-        ("openai:realtime:gpt-realtime", "openai:realtime"),
-        ("openai:gpt-4o-realtime-preview", "openai:gpt-4o-realtime-preview"),
+        ("openai:realtime:gpt-realtime-whisper", "openai:realtime:gpt-realtime-whisper"),
+        ("openai:chat:gpt-4o-realtime-preview", "openai:chat:gpt-4o-realtime-preview"),
         ("openai:assistant:asst_1", "openai:assistant"),
         ("openai:chatkit:wf_1", "openai:chatkit"),
         ("openai-sdk:video:sora-2", "openai-sdk:video"),
@@ -219,7 +219,6 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("elevenlabs:tts:rachel", "elevenlabs:"),
         ("watsonx:ibm/granite", "watsonx:"),
         ("promptfoo:simulated-user", "promptfoo:"),
-        ("wss://a.example/x", "wss:"),
     ],
 )
 def test_provider_kinds_of_other_tools_are_refused_by_name(entry_id: str, named: str) -> None:

@@ -14,7 +14,7 @@ import attrs
 from trioeval.errors import Problem
 from trioeval.paths import Fence, Refused
 from trioeval.providers.base import Provider
-from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.http.wire import TlsSettings, WebClient
 from trioeval.providers.metering import Metering
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class ProviderResources(Protocol):
         """True if code in a request may run."""
         ...
 
-    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+    async def http(self, tls: TlsSettings | None = None) -> WebClient:
         """Return the client for connections with these TLS settings, opened on first use."""
         ...
 

@@ -8,14 +8,20 @@ from collections.abc import Iterable, Mapping
 
 from trioeval.errors import Problem
 from trioeval.providers.http.endpoint import KINDS
-from trioeval.providers.vendors.services import ANY_SERVICE, GATEWAY, OPENAI_MEDIA, SERVICES
+from trioeval.providers.vendors.services import (
+    ANY_SERVICE,
+    GATEWAY,
+    OPENAI_MEDIA,
+    REALTIME,
+    SERVICES,
+)
 
 _MEDIA = frozenset({"audio", "image", "video"})
 _OPENAI = frozenset(
     {
         *_MEDIA,
         *("agents", "agents-api", "assistant", "chatkit", "codex", "codex-app-server"),
-        *("codex-desktop", "codex-sdk", "codex-security", "live", "realtime"),
+        *("codex-desktop", "codex-sdk", "codex-security", "live", REALTIME),
         *("speech", "transcription", "tts"),
     }
 )
@@ -25,7 +31,7 @@ _GEMINI = frozenset({"audio", "live"})
 KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     **dict.fromkeys((*SERVICES, ANY_SERVICE, GATEWAY), _OPENAI),
     "anthropic": _CLAUDE,
-    "azure": _OPENAI | {"foundry-agent", "moderation"},
+    "azure": (_OPENAI - {REALTIME}) | {"foundry-agent", "moderation"},
     "bedrock": frozenset(
         {
             *("agents", "embedding", "embeddings", "image", "kb", "knowledge-base", "mantle"),
@@ -36,12 +42,14 @@ KINDS_NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "google": _GEMINI,
     "vertex": _GEMINI,
     "replicate": frozenset({"image", "moderation"}),
-    "openai": _OPENAI - set(OPENAI_MEDIA),
+    "openai": _OPENAI - {*OPENAI_MEDIA, REALTIME},
     "meta": _OPENAI | {"embedding", "embeddings", "messages", "moderation"},
     "xai": _OPENAI | {"embedding", "embeddings", "voice"},
 }
 """Kinds of requests, by prefix."""
 
+_ONE_WAY = r"^realtime:gpt-realtime-(?:translate|whisper)$"
+"""Models of the Realtime API that hold no conversation."""
 _LIVE_GEMINI = re.compile(r"-(?:live|native-audio)(?:-|$)")
 
 MODELS_NOT_SUPPORTED: Mapping[str, re.Pattern[str]] = {
@@ -50,8 +58,9 @@ MODELS_NOT_SUPPORTED: Mapping[str, re.Pattern[str]] = {
     ),
     "gemini": _LIVE_GEMINI,
     "google": _LIVE_GEMINI,
+    "azure": re.compile(_ONE_WAY),
     "openai": re.compile(
-        r"(?:^|-)realtime(?:-|$)"
+        rf"{_ONE_WAY}|^gpt-realtime-(?:translate|whisper)$|^(?!realtime:).*:.*\brealtime\b"
         r"|^(?:gpt-live|whisper)-"
         r"|^gpt-[\w.-]+-transcribe(?:-diarize|-\d{4}-\d{2}-\d{2})?$"
     ),
@@ -66,6 +75,7 @@ _OPENAI_MEDIA = (
     (re.compile(r"^(?:chatgpt-image|dall-e|gpt-image)-"), "image"),
     (re.compile(r"^tts-|^gpt-[\w.-]+-tts(?:-\d{4}-\d{2}-\d{2})?$"), "speech"),
     (re.compile(r"^sora-"), "video"),
+    (re.compile(r"^(?:[\w.]+-)*realtime(?:-[\w.-]+)?$"), REALTIME),
 )
 _GEMINI_MEDIA = ((re.compile(r"^imagen-"), "image"), (re.compile(r"^veo-"), "video"))
 
@@ -84,7 +94,6 @@ PREFIXES_NOT_SUPPORTED = frozenset(
         *("golang", "llama", "mcp", "modelslab", "n8n", "openclaw"),
         *("opencode", "openinterpreter", "package", "promptfoo", "quiverai"),
         *("ruby", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
-        *("websocket", "ws", "wss"),
     }
 )
 """Prefixes that other tools support."""
@@ -169,7 +178,7 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
         prefix, plain, rest = f"{prefix}:{service}", service, behind
     kind = rest.partition(":")[0]
     is_sdk = prefix != plain
-    if kind in KINDS_NOT_SUPPORTED.get(plain, ()) or (is_sdk and kind in OPENAI_MEDIA):
+    if kind in KINDS_NOT_SUPPORTED.get(plain, ()) or (is_sdk and kind in (*OPENAI_MEDIA, REALTIME)):
         return kind_problem(prefix, kind)
     if plain == "bedrock" and (found := _BEDROCK_KIND.match(rest)):
         known = found[0] in ("arn", "completion", "converse")

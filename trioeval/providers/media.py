@@ -56,6 +56,8 @@ _AUDIO_BRANDS = frozenset({b"M4A ", b"M4B "})
 _SYNC_AND_LAYER, _AAC = 0xF6, 0xF0
 _MPEG, _MPEG_LAYERS = 0xE6, frozenset({0xE2, 0xE4, 0xE6})
 _RATE = re.compile(r"rate=(\d{4,6})")
+_G711: Mapping[str, int] = {"g711_alaw": 6, "g711_ulaw": 7}
+"""Formats of telephony, and their tags in a WAV file."""
 PCM_RATE = 24_000
 """Samples a second of audio without a header, if the service does not state them."""
 
@@ -107,7 +109,7 @@ def decode_media(encoded: str, declared: str = "") -> Media:
     Args:
         encoded: The text.
         declared: The media type or format that the service states. It matters only for audio without a header
-            (`pcm16`, `audio/L16;rate=24000`), which becomes a WAV file.
+            (`pcm16`, `g711_ulaw`, `audio/L16;rate=24000`), which becomes a WAV file.
 
     Raises:
         ValueError: It is not base64, or not in a supported format; the text states which.
@@ -121,7 +123,9 @@ def decode_media(encoded: str, declared: str = "") -> Media:
     if not data:
         raise ValueError("it is empty")
     declared = declared.lower()
-    if "pcm" in declared or declared.startswith("audio/l16"):
+    if declared in _G711:
+        data = _with_header(data, 8_000, bits=8, tag=_G711[declared])
+    elif "pcm" in declared or declared.startswith("audio/l16"):
         rate = _RATE.search(declared)
         data = pcm_to_wav(data, int(rate[1]) if rate else PCM_RATE)
     try:
@@ -143,10 +147,15 @@ def take_media(holder: dict[str, Any], key: str, declared: str = "") -> Media:
 
 def pcm_to_wav(samples: bytes, rate: int) -> bytes:
     """Return 16-bit samples of one channel with the header of a WAV file."""
-    samples = samples[: len(samples) // 2 * 2]
-    size = len(samples)
-    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    body = form + struct.pack("<4sI", b"data", size) + samples
+    return _with_header(samples[: len(samples) // 2 * 2], rate, bits=16, tag=1)
+
+
+def _with_header(samples: bytes, rate: int, *, bits: int, tag: int) -> bytes:
+    """Return samples of one channel with the header of a WAV file."""
+    frame = bits // 8
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, tag, 1, rate, frame * rate, frame, bits)
+    padding = b"\0" * (len(samples) % 2)
+    body = form + struct.pack("<4sI", b"data", len(samples)) + samples + padding
     return struct.pack("<4sI4s", b"RIFF", 4 + len(body), b"WAVE") + body
 
 

@@ -18,7 +18,7 @@ from trioeval.errors import ProviderError
 from trioeval.providers.base import Guardrails, Reply, Request, ToolCall
 from trioeval.providers.cache_key import Cacheable
 from trioeval.providers.config import TemplateRenderer
-from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.http.wire import TlsSettings, WebClient
 from trioeval.providers.resolve import ProviderSpec
 from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_first, surely_keys
 
@@ -227,13 +227,13 @@ class _Shared:
     _stack: AsyncExitStack
     _tls: TlsSettings
     _hosts: frozenset[str] | None
-    _clients: dict[TlsSettings, HttpClient] = attrs.field(factory=dict)
+    _clients: dict[TlsSettings, WebClient] = attrs.field(factory=dict)
 
     @property
     def runs_code(self) -> bool:
         return self._hosts is None
 
-    async def http(self, tls: TlsSettings | None = None) -> HttpClient:
+    async def http(self, tls: TlsSettings | None = None) -> WebClient:
         usual = self._tls
         tls = (
             usual if tls is None else attrs.evolve(tls, ca=tls.ca or usual.ca, verify=usual.verify)

@@ -76,5 +76,7 @@ def _is_code(key: str, text: str) -> bool:
             return text.startswith(_FILE) or is_function(text)
         case "transform_response" | "response_parser":
             return text.startswith(_FILE) or isinstance(read_transform(text), Script)
+        case "stream_response":
+            return True
         case _:
             return False

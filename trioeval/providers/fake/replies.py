@@ -1,4 +1,3 @@
-# Separate from `providers.fake.server`: together they exceed 600 lines.
 """The replies of the fake provider, and its decisions; looking up a reply does not consume it."""
 
 import json

@@ -13,8 +13,10 @@ CHARACTERS_PER_TOKEN = 4
 MOST_IMAGES = 10
 
 
-Purpose: TypeAlias = RequestKind | Literal["job", "fetch", "content", "stats", "reset", "health"]
-"""The API of a paid request, or the purpose of a free one."""
+Purpose: TypeAlias = (
+    RequestKind | Literal["realtime", "job", "fetch", "content", "stats", "reset", "health"]
+)
+"""The API of a paid request, or the purpose of another one."""
 
 
 @attrs.frozen
@@ -37,6 +39,7 @@ ROUTES = (
     _route("POST", "video", "/v1/videos"),
     _route("GET", "job", "/v1/videos/(?P<name>[^/]+)"),
     _route("GET", "content", "/v1/videos/(?P<name>[^/]+)/content"),
+    _route("GET", "realtime", "/v1/realtime"),
     _route("POST", "operation", ".*/models/(?P<name>[^/:]+):predictLongRunning"),
     _route("POST", "fetch", ".*/models/(?P<name>[^/:]+):fetchPredictOperation"),
     _route("GET", "job", ".*/models/[^/:]+/operations/(?P<name>[^/:]+)"),

@@ -6,10 +6,10 @@ disconnects is noticed at once and none of its requests stay in flight.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import attrs
 import h11
@@ -70,6 +70,10 @@ LINGER = 1.0
 """Maximum seconds for a client to finish sending unread data, so that it receives the reply."""
 
 
+Deliver: TypeAlias = Callable[[FakeReply, Callable[[], None]], Awaitable[None]]
+"""Sends a decided reply, and calls the function when its end is about to be sent."""
+
+
 @attrs.frozen
 class FakeAddress(Address):
     """The address of a fake provider."""
@@ -90,7 +94,7 @@ async def serve_fake(
 
     It answers `POST /v1/chat/completions` (also without `/v1`), `POST /v1/images/generations`,
     `POST /v1/audio/speech`, `POST /v1/videos` and Google's `:predictLongRunning` with their polls and
-    downloads, `GET /stats`, `GET /health` and `POST /reset`.
+    downloads, `GET /v1/realtime` (a WebSocket), `GET /stats`, `GET /health` and `POST /reset`.
 
     Args:
         settings: Its configuration.
@@ -183,10 +187,12 @@ class _FakeConnection:
                 await self._reply(200, b"{}")
             case "health":
                 await self._reply(200, b'{"status":"ok"}')
+            case "realtime":
+                return await self._talk(request)
             case "job" | "fetch" | "content":
                 await self._show_video(path, route.what, name, body)
             case kind:
-                return await self._complete(body, kind, name)
+                return await self._complete(body, kind, name, self._deliver)
         return True
 
     async def _show_video(
@@ -212,7 +218,32 @@ class _FakeConnection:
         error = error_body(f"Path {path} not found.", "invalid_request_error")
         await self._reply(404, error, is_head=is_head)
 
-    async def _complete(self, body: bytes, kind: RequestKind, model: str) -> bool:
+    async def _talk(self, request: h11.Request) -> bool:
+        """Serve a session of the Realtime API, or refuse a request that is not a handshake."""
+        from wsproto.utilities import generate_accept_token
+
+        from trioeval.providers.fake.realtime import FakeSocket
+
+        headers = dict(request.headers)
+        key = headers.get(b"sec-websocket-key")
+        if key is None or headers.get(b"upgrade", b"").lower() != b"websocket":
+            error = error_body("The Realtime API is a WebSocket.", "invalid_request_error")
+            await self._reply(426, error, (("upgrade", "websocket"),))
+            return True
+        switch = [("upgrade", "websocket"), ("connection", "Upgrade")]
+        accept = ("sec-websocket-accept", generate_accept_token(key).decode())
+        await self._send(h11.InformationalResponse(status_code=101, headers=[*switch, accept]))
+        target, (early, _) = request.target.decode("ascii", "replace"), self._http.trailing_data
+        socket = FakeSocket.of(self._stream, self._send_bytes, target, early)
+
+        async def respond(body: bytes) -> bool:
+            return await self._complete(body, "chat", "", socket.deliver)
+
+        await socket.serve(respond)
+        return False
+
+    async def _complete(self, body: bytes, kind: RequestKind, model: str, deliver: Deliver) -> bool:
+        """Serve a request, and count it; return False if the connection was cut on purpose."""
         arrived_at = trio.current_time()
         answer = self._model.begin(arrived_at, body, kind, model)
         ending: Ending = "abandoned"
@@ -226,23 +257,8 @@ class _FakeConnection:
 
         sent_before = self._sent_bytes
         try:
-            if answer.events:
-                await self._stream_events(answer, reply)
-                ending = "cut" if answer.is_cut else "sent"
-                return not answer.is_cut
-            if answer.delay:
-                await self._wait(answer.delay)
-            reply()
-            if answer.is_cut:
-                head = self._head(answer.status, answer.body, answer.headers, answer.content_type)
-                await self._send(head)
-                await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
-                ending = "cut"
-            else:
-                await self._reply(
-                    answer.status, answer.body, answer.headers, content_type=answer.content_type
-                )
-                ending = "sent"
+            await deliver(answer, reply)
+            ending = "cut" if answer.is_cut else "sent"
         finally:
             now = trio.current_time()
             self._model.end(now, answer, ending, replied=replied_at is not None)
@@ -258,6 +274,23 @@ class _FakeConnection:
                     )
                 )
         return not answer.is_cut
+
+    async def _deliver(self, answer: FakeReply, reply: Callable[[], None]) -> None:
+        """Send a reply over HTTP after its delay; `reply` is called when its end is about to be sent."""
+        if answer.events:
+            await self._stream_events(answer, reply)
+            return
+        if answer.delay:
+            await self._wait(answer.delay)
+        reply()
+        if answer.is_cut:
+            head = self._head(answer.status, answer.body, answer.headers, answer.content_type)
+            await self._send(head)
+            await self._send(h11.Data(data=answer.body[: len(answer.body) // 2]))
+        else:
+            await self._reply(
+                answer.status, answer.body, answer.headers, content_type=answer.content_type
+            )
 
     async def _stream_events(self, answer: FakeReply, reply: Callable[[], None]) -> None:
         """Send the first event after half of the delay, the others evenly over the other half."""
@@ -337,6 +370,8 @@ class _FakeConnection:
 
     async def _send(self, *events: h11.Event) -> None:
         """Send all events in one piece: each system call costs as much as the rest of a reply."""
-        data = b"".join(self._http.send(event) or b"" for event in events)
+        await self._send_bytes(b"".join(self._http.send(event) or b"" for event in events))
+
+    async def _send_bytes(self, data: bytes) -> None:
         await self._stream.send_all(data)
         self._sent_bytes += len(data)

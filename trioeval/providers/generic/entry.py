@@ -1,4 +1,3 @@
-# Separate from `providers.generic.http`: together they exceed 600 lines.
 """Entries of `http:` and `https:` providers: their keys, templates and files, with all problems."""
 
 import ast
@@ -36,7 +35,6 @@ from trioeval.providers.generic.keys import (
     NOT_YET,
     PER_CALL,
     SUCCESS,
-    TLS_FILES,
     read_statuses,
 )
 from trioeval.providers.generic.reply import Transform, read_transform
@@ -52,9 +50,9 @@ from trioeval.providers.generic.request import (
     read_script_file,
     text_body,
 )
+from trioeval.providers.generic.tls_keys import read_tls
 from trioeval.providers.generic.urls import parameters, url_fault
 from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, digest, read_limit
-from trioeval.providers.http.tls import check_tls
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.metering import Metering
 from trioeval.providers.other_keys import OtherKeys, read_open_config
@@ -160,10 +158,9 @@ def read_rewrite(text: str, context: EntryContext) -> Script | str | Problem:
 
 def read_output(text: str, context: EntryContext) -> Transform | Script | WorkerSpec | Problem:
     """Return the transform for the output, or the workers of a Python function, or the problem."""
-    found = _PYTHON.fullmatch(text.strip())
     transform: Transform | Script | WorkerSpec | str | None
-    if found is not None:
-        transform = _read_function(found[1], found[2] or DEFAULT_FUNCTION, context)
+    if (transform := read_function(text, context, "transformResponse")) is not None:
+        pass
     elif (transform := read_script_file(text, ("json", "text", "context"), context)) is None:
         transform = read_transform(text, context.environ)
     if isinstance(transform, str):
@@ -171,7 +168,18 @@ def read_output(text: str, context: EntryContext) -> Transform | Script | Worker
     return transform
 
 
-def _read_function(file: str, name: str, context: EntryContext) -> WorkerSpec | str:
+def read_function(text: str, context: EntryContext, key: str) -> WorkerSpec | str | None:
+    """Return the workers of a function in a Python file, or its fault; None if the text names none.
+
+    Args:
+        text: `file://<file.py>[:<function>]`.
+        context: The context of the entry.
+        key: The config key, for messages.
+    """
+    found = _PYTHON.fullmatch(text.strip())
+    if found is None:
+        return None
+    file, name = found[1], found[2] or DEFAULT_FUNCTION
     path = find(context, file)
     if isinstance(path, str):
         return path
@@ -186,7 +194,7 @@ def _read_function(file: str, name: str, context: EntryContext) -> WorkerSpec | 
     if names is not None and name not in names:
         return f"function {name} not found in {show(file)}"
     return WorkerSpec(
-        name=f"transformResponse {file}:{name}",
+        name=f"{key} {file}:{name}",
         executable=sys.executable,
         file=path,
         function=name,
@@ -340,7 +348,8 @@ class _EntryReader:
         request = self._request()
         rewrite = self._rewrite()
         transform = self._transform()
-        tls = self._tls()
+        tls, faults = read_tls(self._values.get("tls"), self.context)
+        self._problems += faults
         limit, faults = read_limit(self._values, self.context.environ)
         self._problems += faults
         if request is None or self._problems:
@@ -411,7 +420,7 @@ class _EntryReader:
             if "url" not in self.config and "request" not in self.config:
                 hint = "write it as the id, or set url or request in the config"
                 self._fault(".id", "missing URL", hint)
-        elif fault := _static_fault(url):
+        elif fault := static_fault(url):
             self._fault("url" if given else ".id", fault)
         return url
 
@@ -431,7 +440,7 @@ class _EntryReader:
         if isinstance(raw, str):
             self._fault("request", raw)
             return None
-        if fault := _static_fault(raw.url):
+        if fault := static_fault(raw.url):
             self._fault("request", f"its URL {fault}")
         return raw
 
@@ -541,31 +550,6 @@ class _EntryReader:
             return None
         return read
 
-    def _tls(self) -> TlsSettings | None:
-        given = self._values.get("tls")
-        if not given:
-            return None
-        files: dict[str, Path] = {}
-        keys: dict[str, str] = {}
-        before = len(self._problems)
-        for key, name in given.items():
-            path = find(self.context, name.removeprefix(_FILE))
-            field = TLS_FILES[key]
-            if "-----BEGIN" in name:
-                self._fault(f"tls.{key}", "must name a file, not contain the certificate itself")
-            elif isinstance(path, str):
-                self._fault(f"tls.{key}", path)
-            elif field in files:
-                self._fault(f"tls.{key}", "is set twice", "keep one of them")
-            files[field], keys[field] = Path(path), key
-        if "key" in files and "certificate" not in files:
-            self._fault("tls.key", "a key requires its certificate", "set cert as well")
-        tls = TlsSettings(files.get("ca"), files.get("certificate"), files.get("key"))
-        if len(self._problems) == before:
-            for field, fault in check_tls(tls).items():
-                self._fault(f"tls.{keys[field]}", fault)
-        return tls
-
 
 def _is_not_yet(key: object) -> bool:
     return to_snake(str(key)) in NOT_YET
@@ -575,7 +559,7 @@ def _printed(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _static_fault(url: str) -> str | None:
+def static_fault(url: str) -> str | None:
     """Return the fault of a URL before it is rendered, or None."""
     if MARK.search(url) is None:
         return url_fault(url)

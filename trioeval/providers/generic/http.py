@@ -123,7 +123,21 @@ class CodeRunner:
             return transform.apply(answer)
         if isinstance(transform, ReplyQuery):
             return await apply_query(transform, answer, size, self._queries)
-        return script_output(transform, await self._ask(transform, answer.arguments(), limit))
+        return await self.evaluate(transform, answer.arguments(), limit)
+
+    async def evaluate(self, script: Script, values: list[Any], limit: float) -> Any:
+        """Return the value of a script. Always a checkpoint.
+
+        Args:
+            script: The script.
+            values: Its arguments, JSON data.
+            limit: Maximum seconds, > 0.
+
+        Raises:
+            TransformError: It failed, or returned nothing.
+            ProviderError: Its engine failed.
+        """
+        return script_output(script, await self._ask(script, values, limit))
 
     async def call(self, answer: TransformInput, limit: float) -> Any:
         """Return the result of the Python file's function for `(json, text, context)`. Always a checkpoint.

@@ -313,7 +313,7 @@ class Adapter(ABC):
         return {name: value for part in parts for name, value in part.items() if value is not None}
 
     def _parse(self, reply: HttpReply) -> Reply:
-        if not is_success(reply):
+        if not self.succeeds(reply):
             return self.fail(reply, {})
         reply = self._joined(reply)
         data = self.load(reply)
@@ -329,6 +329,10 @@ class Adapter(ABC):
         if not answer.is_refusal and self.is_empty(data):
             raise empty(self.holder, answer, self.endpoint, reply, limit=self.limit_key)
         return answer
+
+    def succeeds(self, reply: HttpReply) -> bool:
+        """Return whether the status is that of a success."""
+        return is_success(reply)
 
     def load(self, reply: HttpReply) -> dict[str, Any]:
         """Return the body of a success as an object; see `read_object`."""

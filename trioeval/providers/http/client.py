@@ -9,12 +9,12 @@ because the lane does. The only time limit is the one for connecting; the others
 scopes.
 """
 
-import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -24,8 +24,8 @@ import httpx2
 import trio
 
 from trioeval._version import __version__
-from trioeval.errors import Fault, ProviderError, ProviderErrorKind
-from trioeval.open_files import TOO_MANY, has_room, lowest_free, too_many_open_files
+from trioeval.errors import Fault, ProviderError
+from trioeval.open_files import has_room, lowest_free, too_many_open_files
 from trioeval.providers.bounds import (
     MOST_BYTES,
     SLOW,
@@ -34,21 +34,20 @@ from trioeval.providers.bounds import (
     too_large,
     too_many_lines,
 )
+from trioeval.providers.http.connect_errors import CONNECT_LIMIT, LIBRARY_ERRORS, explain, place_of
 from trioeval.providers.http.failures import excerpt, failure_text
 from trioeval.providers.http.network import Network
 from trioeval.providers.http.tls import EncryptedKeyError, load_identity
 from trioeval.providers.http.unpacker import Unpacker
 from trioeval.providers.http.wire import (
-    HttpClient,
     HttpReply,
     HttpRequest,
     TlsSettings,
+    WebClient,
+    WebSocket,
     dated,
     request_source,
 )
-
-CONNECT_LIMIT = 10.0
-"""Seconds to wait for a connection."""
 
 CLOSE_GRACE = 2.0
 """Seconds that closing all connections may take."""
@@ -61,7 +60,7 @@ async def open_http(
     max_reply_bytes: int = MOST_BYTES,
     hosts: frozenset[str] | None = None,
     wall_clock: Callable[[], float] = time.time,
-) -> AsyncGenerator[HttpClient]:
+) -> AsyncGenerator[WebClient]:
     """Open the client that all network providers of one `trio.run` share.
 
     Proxies and certificate files come from the usual environment variables.
@@ -132,28 +131,17 @@ class _Client:
         most = request.max_reply_bytes or self._max_reply_bytes
         connection: httpcore2.AsyncConnectionInterface | None = None
         try:
-            target = self._target(request)
-            ready = _request(request, target)
-            connection = await self._take(target) or await self._make(target, url, source)
-            response = await connection.handle_async_request(ready)
-            headers = _readable(response.headers)
-            try:
-                content = await self._read(response, headers, source, on_part, most)
-            finally:
-                with trio.move_on_after(CLOSE_GRACE, shield=True):
-                    await response.aclose()
-        except (httpcore2.LocalProtocolError, UnicodeEncodeError):
-            # Both contain the header, and with it the key: neither shown nor chained.
-            advice = "check the headers and the key for line breaks and characters outside of ASCII"
-            raise _unsendable(source, f"invalid header; {advice}") from None
-        except (
-            httpx2.InvalidURL,
-            UnicodeError,
-        ) as error:  # a label of the host is empty or too long
-            fault = "the URL is not a valid http or https URL; check the provider's base URL"
-            raise _unsendable(source, fault) from error
-        except _ERRORS as error:
-            raise _explain(error, source, _place(url), _proxy_for(url)) from error
+            with _explained(source, url):
+                target = self._target(request)
+                ready = _request(request, target)
+                connection = await self._take(target) or await self._make(target, url, source)
+                response = await connection.handle_async_request(ready)
+                headers = _readable(response.headers)
+                try:
+                    content = await self._read(response, headers, source, on_part, most)
+                finally:
+                    with trio.move_on_after(CLOSE_GRACE, shield=True):
+                        await response.aclose()
         finally:
             if connection is not None:
                 self._give_back(target, connection)
@@ -166,6 +154,58 @@ class _Client:
         else:  # abandoned when cancelled: the thread ends by itself
             await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         return HttpReply(response.status, dated(headers, self._wall_clock()), content, source)
+
+    @asynccontextmanager
+    async def connect(self, request: HttpRequest) -> AsyncGenerator[WebSocket | HttpReply]:
+        from trioeval.providers.http.sockets import Handshake, OpenSocket
+
+        source = request_source("GET", request.url)
+        most = request.max_reply_bytes or self._max_reply_bytes
+        handshake = Handshake()
+        asked = attrs.evolve(
+            request,
+            url=_web_url(request.url),
+            headers={**request.headers, **handshake.headers},
+            body=None,
+            method="GET",
+        )
+        connection: httpcore2.AsyncConnectionInterface | None = None
+        response: httpcore2.Response | None = None
+        opened: OpenSocket | None = None
+        try:
+            with _explained(source, asked.url):
+                target = self._target(asked)
+                ready = _request(asked, target)
+                # A new one: an idle connection that the server has just closed would fail the handshake.
+                connection = await self._make(target, asked.url, source)
+                response = await connection.handle_async_request(ready)
+                headers = dated(_readable(response.headers), self._wall_clock())
+                is_open = response.status == HTTPStatus.SWITCHING_PROTOCOLS
+                content = (
+                    b"" if is_open else await self._read(response, headers, source, None, most)
+                )
+            reply = HttpReply(response.status, headers, content, source)
+            handshake.check(reply, request.headers.get("sec-websocket-protocol", ""))
+            if not is_open:
+                yield reply
+                return
+            proxy = _proxy_for(asked.url)
+            opened = OpenSocket(
+                reply,
+                response.extensions["network_stream"],
+                most,
+                lambda error: explain(error, source, place_of(asked.url), proxy),
+            )
+            yield opened
+        finally:
+            # The server must learn of the end even if the run is cancelled: it may be preparing a reply.
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                if opened is not None:
+                    await opened.aclose()
+                if response is not None:
+                    await response.aclose()
+            if connection is not None:
+                self._give_back(target, connection)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -210,7 +250,7 @@ class _Client:
             if oldest is not None:
                 await self._discard(oldest)
         if not self._has_room:
-            title = f"no connection to {_place(url)} for"
+            title = f"no connection to {place_of(url)} for"
             msg = failure_text(title, source, detail=too_many_open_files())
             raise ProviderError("connection", msg, fault=Fault.RATE_LIMITED)
         connection = self._new_connection(target.url.origin, url, source)
@@ -337,13 +377,6 @@ _PROXIES = frozenset({"http", "https", "socks5", "socks5h"})
 _KEPT_ALIVE = 5.0
 """Seconds after which an idle connection is not used again: servers close theirs about then."""
 
-_ERRORS = (
-    httpcore2.TimeoutException,
-    httpcore2.NetworkError,
-    httpcore2.ProtocolError,
-    httpcore2.ProxyError,
-)
-
 _DIGITS = 18
 """Number of digits of a length that exceeds every maximum."""
 
@@ -352,6 +385,40 @@ _IDLE = 256
 
 _TARGETS = 1024
 """Maximum number of parsed URLs; URLs from templates may be all different."""
+
+
+@contextmanager
+def _explained(source: str, url: str) -> Iterator[None]:
+    """Raise the errors of the library as those of providers.
+
+    Args:
+        source: Method and URL of the request, for messages.
+        url: Its URL, of http or https.
+    """
+    try:
+        yield
+    except (httpcore2.LocalProtocolError, UnicodeEncodeError):
+        # Both contain the header, and with it the key: neither shown nor chained.
+        advice = "check the headers and the key for line breaks and characters outside of ASCII"
+        raise _unsendable(source, f"invalid header; {advice}") from None
+    except (
+        httpx2.InvalidURL,
+        UnicodeError,
+    ) as error:  # a label of the host is empty or too long
+        fault = "the URL is not a valid http or https URL; check the provider's base URL"
+        raise _unsendable(source, fault) from error
+    except LIBRARY_ERRORS as error:
+        raise explain(error, source, place_of(url), _proxy_for(url)) from error
+
+
+def _web_url(url: str) -> str:
+    """Return the URL of HTTP for that of a WebSocket.
+
+    Example:
+        >>> _web_url("wss://a.example/x")
+        'https://a.example/x'
+    """
+    return f"http{url[2:]}" if url[:2].lower() == "ws" else url
 
 
 def _counting(
@@ -462,98 +529,3 @@ def _readable(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
             value = raw.decode("latin-1")
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
-
-
-def _place(url: str) -> str:
-    """Return host and port of a URL, without anything secret."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return "an invalid address"
-    host = parts.hostname or "?"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _explain(error: Exception, source: str, place: str, proxy: str | None = None) -> ProviderError:
-    """Return the error for a failed request.
-
-    Args:
-        error: The exception of the HTTP library.
-        source: Method and URL of the request.
-        place: Host and port of the URL.
-        proxy: URL of the proxy to which the connection goes, if any.
-    """
-    near, tls = place, place
-    kind: ProviderErrorKind = "connection"
-    fault: Fault | None = None
-    if proxy is not None:
-        near = f"the proxy {_place(proxy)}"
-        tls = f"{place} or its proxy" if proxy.startswith("https:") else place
-    advice = _CHECK_URL if proxy is None else _CHECK_PROXY
-    match error:
-        case httpcore2.ConnectTimeout():
-            title, detail = f"no connection to {near} within {CONNECT_LIMIT:g} seconds for", ""
-        case httpcore2.ConnectError() if _is_out_of_files(error):
-            # This machine refused it: fewer connections at a time will work.
-            title, detail, advice = f"no connection to {near} for", too_many_open_files(), ""
-            fault = Fault.RATE_LIMITED
-        case httpcore2.ConnectError():
-            kind, title, advice, detail = _explain_connect(error, near, tls, advice)
-        case httpcore2.ProxyError():
-            title, detail = f"{near} refused to connect for", str(error)
-        case _:
-            title, advice = "connection lost before the end of the reply from", ""
-            detail = str(error) or type(error).__name__
-    message = failure_text(title, source, advice=advice, detail=detail)
-    return ProviderError(kind, message, fault=fault)
-
-
-_CHECK_URL = "check the URL and the network"
-_CHECK_SERVER = "check that the server is running, and the URL"
-_CHECK_PROXY = "check that the proxy is running, and HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
-
-
-def _is_out_of_files(error: Exception) -> bool:
-    return any(isinstance(one, OSError) and one.errno in TOO_MANY for one in _causes(error))
-
-
-def _explain_connect(
-    error: httpcore2.ConnectError, near: str, tls: str, advice: str
-) -> tuple[ProviderErrorKind, str, str, str]:
-    """Return kind, title, advice and detail, from causes that the library's own exception omits.
-
-    Args:
-        error: The exception of the HTTP library.
-        near: The host and port, or the proxy, to connect to.
-        tls: The possible owners of the certificate.
-        advice: What to check if the cause says nothing better.
-    """
-    for cause in _causes(error):
-        match cause:
-            case ssl.SSLCertVerificationError():
-                title = f"invalid certificate of {tls} for"
-                trusted = "check the URL, or set SSL_CERT_FILE to the certificates to trust"
-                return "tls", title, trusted, cause.verify_message
-            case ssl.SSLError():
-                scheme = "check whether the URL needs http or https"
-                return "connection", f"TLS with {tls} failed for", scheme, str(cause.reason)
-            case socket.gaierror():
-                return "connection", f"host of {near} not found for", advice, ""
-            case ConnectionRefusedError():
-                refused = _CHECK_PROXY if advice == _CHECK_PROXY else _CHECK_SERVER
-                return "connection", f"connection refused by {near} for", refused, ""
-            case _:
-                pass
-    return "connection", f"no connection to {near} for", advice, str(error)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and all its causes, nearest first; the library hides some of them."""
-    yield error
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _causes(part)
-    before = error.__cause__ or error.__context__
-    if before is not None:
-        yield from _causes(before)

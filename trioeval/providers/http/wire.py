@@ -6,6 +6,7 @@ module that imports an HTTP library.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,5 +138,50 @@ class HttpClient(Protocol):
         Raises:
             ProviderError: No complete reply: `connection`, `tls`, `bad_request` (it could
                 not be sent) or `malformed_reply` (too large, or too many values of JSON).
+        """
+        ...
+
+
+class WebSocket(Protocol):
+    """An open WebSocket; one task at a time may use it."""
+
+    @property
+    def reply(self) -> HttpReply:
+        """The reply to the handshake, without a body."""
+        ...
+
+    async def send(self, text: str) -> None:
+        """Send a text message, at the latest when the next one is awaited. A checkpoint if it is long.
+
+        Raises:
+            ProviderError: `connection`: it is lost.
+        """
+        ...
+
+    async def receive(self) -> str:
+        """Return the next message; bytes as text. A checkpoint unless it has arrived already.
+
+        Raises:
+            ProviderError: There is none: `connection`, the kind for the code with which the server closed,
+                or `malformed_reply` (not a WebSocket's frame, or all messages together are too large).
+        """
+        ...
+
+
+class WebClient(HttpClient, Protocol):
+    """A client that opens WebSockets too."""
+
+    def connect(self, request: HttpRequest) -> AbstractAsyncContextManager["WebSocket | HttpReply"]:
+        """Open a WebSocket for the time of a block; it is closed with it, also when that is cancelled.
+
+        Args:
+            request: Its URL begins with `ws:` or `wss:`; body and method are not sent.
+
+        Returns:
+            The reply instead, if the server refuses: its status is at least 300.
+
+        Raises:
+            ProviderError: No connection (`connection`, `tls`); the request cannot be sent (`bad_request`); or
+                the reply is not that of a WebSocket server, or is too large (`malformed_reply`).
         """
         ...

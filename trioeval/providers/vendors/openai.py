@@ -33,6 +33,15 @@ KindReader: TypeAlias = Callable[
     [Service, str, Mapping[str, Any], Mapping[str, str]], ProviderSettings | list[Problem]
 ]
 
+
+def _read_realtime(
+    service: Service, model: str, config: Mapping[str, Any], environ: Mapping[str, str]
+) -> ProviderSettings | list[Problem]:
+    from trioeval.providers.vendors.openai_realtime import read_realtime  # most suites have none
+
+    return read_realtime(service, model, config, environ)
+
+
 READERS: Mapping[str, KindReader] = {
     "chat": ChatAdapter.read_entry,
     "responses": ResponsesAdapter.read_entry,
@@ -44,6 +53,7 @@ READERS: Mapping[str, KindReader] = {
     "speech": SpeechAdapter.read_entry,
     "tts": SpeechAdapter.read_entry,
     "video": VideoAdapter.read_entry,
+    "realtime": _read_realtime,
 }
 """The function that reads the entries of each kind."""
 

@@ -1,4 +1,3 @@
-# Separate from `providers.vendors.openai_responses`: together they exceed 600 lines.
 """OpenAI responses: the body of a request, from prompt and config.
 
 Configs are written for chat completions as often as for responses, so the names and forms of the former are

@@ -21,6 +21,9 @@ VARIABLES: Mapping[str, str] = {
 }
 """Environment variables for defaults of OpenAI's own models."""
 
+REALTIME = "realtime"
+"""The kind of requests over a WebSocket, of OpenAI and Azure."""
+
 OPENAI_MEDIA = ("image", "speech", "tts", "video")
 """The kinds of requests for media, of OpenAI alone."""
 
@@ -102,7 +105,7 @@ SERVICES: Mapping[str, Service] = {
         account_headers={"organization": "openai-organization", "project": "openai-project"},
         openai_models=True,
         variables=VARIABLES,
-        kinds=(*KINDS, *OPENAI_MEDIA),
+        kinds=(*KINDS, *OPENAI_MEDIA, REALTIME),
     ),
     "azure": Service(
         family="azure",
@@ -121,6 +124,7 @@ SERVICES: Mapping[str, Service] = {
         body_names={"dataSources": "data_sources"},
         openai_models=True,
         variables=VARIABLES,
+        kinds=(*KINDS, REALTIME),
     ),
     "cerebras": Service(
         family="cerebras",
