@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,29 @@ from trioeval.store.reader import read_store
 CAT, DOG = read_media(picture("a cat")), read_media(picture("a dog"))
 
 
-def image_suite(base_url: str, **more: Any) -> dict[str, Any]:
-    """A suite that draws a cat and a dog."""
-    config = {"apiBaseUrl": base_url, "apiKey": "sk-1"}
-    return {
-        "providers": [{"id": "openai:image:gpt-image-1", "config": config}],
-        "prompts": ["{{what}}"],
-        "tests": [{"vars": {"what": "a cat"}}, {"vars": {"what": "a dog"}}],
-        **more,
-    }
+@pytest.fixture
+def write_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Write the suite `s.json` that draws a cat and a dog, and return the URL of its fake provider."""
+    monkeypatch.chdir(tmp_path)
+    with fake_provider() as base_url:
+
+        def write(**more: Any) -> str:
+            config = {"apiBaseUrl": base_url, "apiKey": "sk-1"}
+            suite = {
+                "providers": [{"id": "openai:image:gpt-image-1", "config": config}],
+                "prompts": ["{{what}}"],
+                "tests": [{"vars": {"what": "a cat"}}, {"vars": {"what": "a dog"}}],
+                **more,
+            }
+            Path("s.json").write_text(json.dumps(suite))
+            return base_url
+
+        yield write
+
+
+def run(*flags: str) -> int:
+    """Run `s.json`, and return the exit code."""
+    return run_command_line(["s.json", "--no-progress", *flags])
 
 
 def media_of(document: Any) -> list[Any]:
@@ -38,45 +53,40 @@ def media_of(document: Any) -> list[Any]:
 
 
 def test_images_are_files_and_rows_refer_to_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_suite: Callable[..., str]
 ) -> None:
     """No base64 is in the database or an export; a repeated run replays the files from the cache."""
-    monkeypatch.chdir(tmp_path)
-    with fake_provider("--latency", "0") as base_url:
-        Path("s.json").write_text(json.dumps(image_suite(base_url)))
-        assert run_command_line(["s.json", "--no-progress", "-o", "o.json"]) == 0
-        requests = stats_of(base_url)["requests"]
-        folder = tmp_path / ".trioeval" / "media"
-        assert {one.name for one in folder.iterdir()} == {CAT.file, DOG.file}
-        assert (folder / CAT.file).read_bytes() == picture("a cat")
-        written = Path("o.json").read_text()
-        assert "iVBORw" not in written
-        first = json.loads(written)
-        assert [one["sha256"] for one in media_of(first)] == [CAT.sha256, DOG.sha256]
-        assert first["results"]["results"][0]["response"]["output"] == CAT.uri
-        assert first["results"]["results"][0]["cost"] is None
-        for file in (folder / CAT.file, folder / DOG.file):
-            file.unlink()
-        assert run_command_line(["s.json", "--no-progress", "-o", "again.json"]) == 0
-        assert stats_of(base_url)["requests"] == requests
-        assert media_of(json.loads(Path("again.json").read_text())) == media_of(first)
-        assert (folder / CAT.file).read_bytes() == picture("a cat")
+    base_url = write_suite()
+    assert run("-o", "o.json") == 0
+    requests = stats_of(base_url)["requests"]
+    folder = tmp_path / ".trioeval" / "media"
+    assert {one.name for one in folder.iterdir()} == {CAT.file, DOG.file}
+    assert (folder / CAT.file).read_bytes() == picture("a cat")
+    written = Path("o.json").read_text()
+    assert "iVBORw" not in written
+    first = json.loads(written)
+    assert [one["sha256"] for one in media_of(first)] == [CAT.sha256, DOG.sha256]
+    assert first["results"]["results"][0]["response"]["output"] == CAT.uri
+    assert first["results"]["results"][0]["cost"] is None
+    for file in (folder / CAT.file, folder / DOG.file):
+        file.unlink()
+    assert run("-o", "again.json") == 0
+    assert stats_of(base_url)["requests"] == requests
+    assert media_of(json.loads(Path("again.json").read_text())) == media_of(first)
+    assert (folder / CAT.file).read_bytes() == picture("a cat")
     database = (tmp_path / ".trioeval" / "results.db").read_bytes()
     assert b"iVBORw" not in database
 
 
 def test_deleting_runs_removes_the_files_that_no_run_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_suite: Callable[..., str]
 ) -> None:
     """A file that another run names, and a file of someone else, stay."""
-    monkeypatch.chdir(tmp_path)
     folder = tmp_path / ".trioeval" / "media"
-    with fake_provider("--latency", "0") as base_url:
-        Path("s.json").write_text(json.dumps(image_suite(base_url)))
-        assert run_command_line(["s.json", "--no-progress"]) == 0
-        one = image_suite(base_url, tests=[{"vars": {"what": "a dog"}}])
-        Path("s.json").write_text(json.dumps(one))
-        assert run_command_line(["s.json", "--no-progress"]) == 0
+    write_suite()
+    assert run() == 0
+    write_suite(tests=[{"vars": {"what": "a dog"}}])
+    assert run() == 0
     (folder / "notes.txt").write_text("mine")
     assert run_command_line(["runs", "delete", "latest~1"]) == 0
     assert {one.name for one in folder.iterdir()} == {DOG.file, "notes.txt"}
@@ -89,33 +99,29 @@ def test_deleting_runs_removes_the_files_that_no_run_names(
     assert not cache.exists()
 
 
-def test_code_reads_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_reads_the_file(tmp_path: Path, write_suite: Callable[..., str]) -> None:
     """The context of an assertion has its path."""
-    monkeypatch.chdir(tmp_path)
     code = "open(context['providerResponse']['media'][0]['path'], 'rb').read(4) == b'\\x89PNG'"
-    check = {"type": "python", "value": code}
-    with fake_provider("--latency", "0") as base_url:
-        suite = image_suite(base_url, defaultTest={"assert": [check]})
-        Path("s.json").write_text(json.dumps(suite))
-        assert run_command_line(["s.json", "--no-progress"]) == 0
+    write_suite(defaultTest={"assert": [{"type": "python", "value": code}]})
+    assert run() == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_killed_run_has_the_files_of_all_recorded_replies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_lost: bool
+    tmp_path: Path, write_suite: Callable[..., str], *, is_lost: bool
 ) -> None:
     """The run is killed when its judge is asked: its image is not drawn again unless its file is lost."""
-    monkeypatch.chdir(tmp_path)
     folder = tmp_path / ".trioeval" / "media"
-    with fake_provider("--latency", "0") as base_url, held_server() as judge:
+    with held_server() as judge:
         config = {"apiBaseUrl": judge.url, "apiKey": "k"}
         grader = {"id": "openai:chat:judge", "config": config}
         check = {"type": "llm-rubric", "value": "a cat", "provider": grader}
         rubric = '{"pass": true, "score": 1, "reason": "{{ rubric }}"}'
-        suite = image_suite(base_url, tests=[{"vars": {"what": "a cat"}, "assert": [check]}])
-        suite["defaultTest"] = {"options": {"rubricPrompt": rubric}}
-        Path("s.json").write_text(json.dumps(suite))
+        base_url = write_suite(
+            tests=[{"vars": {"what": "a cat"}, "assert": [check]}],
+            defaultTest={"options": {"rubricPrompt": rubric}},
+        )
         killed_at(1, tmp_path, judge)
         assert [one.name for one in folder.iterdir()] == [CAT.file]
         assert (folder / CAT.file).read_bytes() == picture("a cat")
@@ -131,15 +137,13 @@ def test_a_killed_run_has_the_files_of_all_recorded_replies(
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, write_suite: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run goes on, as with a full disk, and says what is not kept."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / ".trioeval").mkdir()
     (tmp_path / ".trioeval" / "media").write_text("in the way")
-    with fake_provider("--latency", "0") as base_url:
-        Path("s.json").write_text(json.dumps(image_suite(base_url)))
-        assert run_command_line(["s.json", "--no-progress", "--no-cache", "-o", "o.json"]) != 0
+    write_suite()
+    assert run("--no-cache", "-o", "o.json") != 0
     printed = capsys.readouterr().err
     assert "a file of media cannot be written" in printed
     assert "media" in printed
@@ -148,13 +152,11 @@ def test_a_folder_that_cannot_be_written_is_a_problem_of_the_store(
 
 @pytest.mark.slow
 def test_the_report_and_the_view_show_the_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
+    tmp_path: Path, write_suite: Callable[..., str], browser: Browser
 ) -> None:
     """The report has it inside and loads nothing; the view serves its file."""
-    monkeypatch.chdir(tmp_path)
-    with fake_provider("--latency", "0") as base_url:
-        Path("s.json").write_text(json.dumps(image_suite(base_url)))
-        assert run_command_line(["s.json", "--no-progress", "-o", "o.html"]) == 0
+    write_suite()
+    assert run("-o", "o.html") == 0
     browser.open((tmp_path / "o.html").as_uri())
     browser.find("html[data-ready]")
     browser.click(".matrix tbody td:nth-child(2), .matrix [role=gridcell]:nth-child(2)")
@@ -162,8 +164,8 @@ def test_the_report_and_the_view_show_the_image(
     command = [sys.executable, "-m", "trioeval", "view", "--port", "0"]
     with open_server(command, tmp_path) as url:
         with read_store(tmp_path / ".trioeval" / "results.db") as reader:
-            run = reader.run("latest").id
-        browser.open(f"{url.rstrip('/')}/row/0/0/{run}")
+            latest = reader.run("latest").id
+        browser.open(f"{url.rstrip('/')}/row/0/0/{latest}")
         found = "img.closest('figure').querySelector('a').getAttribute('download')"
         script = (
             f"const img = document.querySelector('.media img'); return [img.naturalWidth, {found}]"
@@ -178,13 +180,10 @@ return img && [img.naturalWidth, img.src.startsWith("data:image/png"), img.alt.s
 
 
 def test_a_run_that_is_not_stored_copies_its_media_beside_its_result_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_suite: Callable[..., str]
 ) -> None:
     """The folder has the name of the file; the page of the run has the images inside as well."""
-    monkeypatch.chdir(tmp_path)
-    with fake_provider("--latency", "0") as base_url:
-        Path("s.json").write_text(json.dumps(image_suite(base_url)))
-        command = ["s.json", "--no-progress", "--no-write", "-o", "o.json", "-o", "o.html"]
-        assert run_command_line(command) == 0
+    write_suite()
+    assert run("--no-write", "-o", "o.json", "-o", "o.html") == 0
     assert (tmp_path / "o-media" / CAT.file).read_bytes() == picture("a cat")
     assert not (tmp_path / ".trioeval" / "media").exists()

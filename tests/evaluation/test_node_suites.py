@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,21 @@ from trioeval.errors import SuiteError
 pytestmark = [pytest.mark.slow, NEEDS_NODE]  # processes
 
 
+def run(
+    folder: Path, suite: str, *flags: str, code: int = 0, environ: Mapping[str, str] = {}
+) -> None:
+    """Run a suite as a user does."""
+    command = [sys.executable, "-m", "trioeval", "run", suite, "--db", "runs.db", *flags]
+    env = {**os.environ, **environ}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+
+
 def rows_of(
     folder: Path, suite: str = "suite.yaml", *flags: str, code: int = 0
 ) -> list[dict[str, Any]]:
-    """Run a suite as a user does, and return its rows."""
-    command = [
-        sys.executable,
-        "-m",
-        "trioeval",
-        "run",
-        suite,
-        "-o",
-        "out.json",
-        "--db",
-        "runs.db",
-        *flags,
-    ]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert run.returncode == code, run.stderr
+    """Run a suite, and return its rows."""
+    run(folder, suite, "-o", "out.json", *flags, code=code)
     rows: list[dict[str, Any]] = json.loads((folder / "out.json").read_text())["results"]["results"]
     return rows
 
@@ -351,16 +349,8 @@ tests:
         v_js="module.exports = (name) => ({ output: name + 'alue' });",
         check_mjs="export default (output) => output === 'valueundefined';",
     )
-    command = [sys.executable, "-m", "trioeval", "run", "suite.yaml", "--db", "runs.db"]
-    for path in (os.environ["PATH"], "/nowhere"):
-        run = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            check=False,
-        )
-        assert run.returncode == 0, run.stdout
+    for environ in ({}, WITHOUT_NODE):
+        run(tmp_path, "suite.yaml", environ=environ)
 
 
 def test_an_untrusted_suite_starts_no_node(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_a_job_that_takes_too_long_is_kept() -> None:
         ([DONE, Answer(404)], "not_found", True),
         ([DONE, Answer(200, b"<html>")], "malformed_reply", True),
         ([DONE, Answer(401)], "auth", False),
+        ([DONE, Answer(302, b"", {"location": "ftp://x"})], "bad_request", False),
         ([Answer(403)], "permission", False),
     ],
 )
@@ -142,6 +143,14 @@ def test_a_job_that_the_service_has_forgotten_is_created_anew() -> None:
     found, seen = trio.run(call, [Answer(404), RUNNING, DONE, VIDEO], job)
     assert (found, job.name) == ("video/mp4", "v1")
     assert seen == ["GET /v1/videos/v0", POST, POLL, CONTENT]
+
+
+def test_a_request_that_fails_replaces_no_job() -> None:
+    """Google answers a wrong key with status 400, for polls as well; with the right key the job is found."""
+    job = Memory("v0")
+    found, seen = trio.run(call, [Answer(400), Answer(400)], job)
+    assert (found, job.name) == ("bad_request", "v0")
+    assert seen == ["GET /v1/videos/v0", POST]
 
 
 def test_a_killed_run_finds_its_video_again() -> None:

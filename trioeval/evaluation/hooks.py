@@ -20,10 +20,9 @@ from trioeval.evaluation.row import Row
 from trioeval.grading import Verdict
 from trioeval.providers import Reply
 from trioeval.suite.expand import Step
-from trioeval.suite.extensions import Event, Extension
-from trioeval.suite.model import Suite, Test
+from trioeval.suite.extensions import Event, Extension, read_returned_test
+from trioeval.suite.model import Suite
 from trioeval.suite.plain import plain_prompt, plain_whole_test, suite_for_hooks
-from trioeval.text import verbatim
 
 if TYPE_CHECKING:
     from trioeval.evaluation.scripts import Scripts
@@ -99,16 +98,14 @@ class Hooks:
                     pass
         if found == given:
             return step
-        if step.test.is_data:
-            found = {**found, "vars": verbatim(found.get("vars"))}
         try:
-            test = self.converter.structure(found, Test)
+            test = read_returned_test(found, self.converter, is_data=step.test.is_data)
         except MistakenError as error:
             msg = f"beforeEach returned an invalid test: {error}"
             raise InputError(msg) from error
         # Its scheduling is decided already.
         options = attrs.evolve(test.options, run_serially=step.test.options.run_serially)
-        test = attrs.evolve(test, options=options, extra=step.test.extra, is_data=step.test.is_data)
+        test = attrs.evolve(test, options=options, extra=step.test.extra)
         return attrs.evolve(step, test=test, vars=test.vars)
 
     async def after_each(self, row: Row) -> HookedRow:

@@ -120,6 +120,25 @@ def with_before_all(
     return suite
 
 
+def read_returned_test(returned: Any, structure: cattrs.Converter, *, is_data: bool) -> Test:
+    """Return a test that an extension returned.
+
+    An extension that changes rows of someone else does not make templates or names of files of them.
+
+    Args:
+        returned: The test as JSON data.
+        structure: The converter of tests.
+        is_data: Whether the variables of the test that it got are row data, see `trioeval.text.verbatim`.
+
+    Raises:
+        MistakenError: It is not a valid test.
+    """
+    if is_data and isinstance(returned, dict):
+        returned = {**returned, "vars": verbatim(returned.get("vars"))}
+    test: Test = structure.structure(returned, Test)
+    return attrs.evolve(test, is_data=is_data)
+
+
 def _suite_in(returned: Any) -> dict[str, Any]:
     match returned:
         case {"suite": dict(suite)}:
@@ -149,14 +168,7 @@ def _changed(
     prompts = {key_of(plain_prompt(one)): one for one in suite.prompts}
     tests = {key_of(plain_test(one)): one for one in suite.tests}
     new_prompts = prompts_hook(context, suite.nunjucks_filters)
-    # A hook that changes rows of someone else does not make templates or names of files of them.
     has_data = any(one.is_data for one in tests.values())
-
-    def read_test(new: Any) -> Test:
-        if has_data and isinstance(new, dict):
-            new = {**new, "vars": verbatim(new.get("vars"))}
-        test: Test = structure.structure(new, Test)
-        return attrs.evolve(test, is_data=has_data)
 
     readers: dict[str, Callable[[Any], Any]] = {
         "prompts": lambda value: many(
@@ -167,7 +179,11 @@ def _changed(
         "tests": lambda value: many(
             value,
             " of tests",
-            lambda entry: kept_or_read(entry, tests, lambda new: (read_test(new),)),
+            lambda entry: kept_or_read(
+                entry,
+                tests,
+                lambda new: (read_returned_test(new, structure, is_data=has_data),),
+            ),
             alone=(),
         ),
         "scenarios": lambda value: scenarios_hook(structure, context, refuse_remote)(value, None),

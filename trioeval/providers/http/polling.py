@@ -45,7 +45,8 @@ KEPT_KEYS = (
 """Config keys of kept jobs."""
 
 _SERVER_ERROR = HTTPStatus.INTERNAL_SERVER_ERROR
-_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_GONE = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+"""Statuses of a job that the service does not know any more."""
 
 
 @attrs.frozen
@@ -79,6 +80,10 @@ class Polling:
         return ()
 
 
+def _is_gone(reply: HttpReply) -> bool:
+    return reply.status in _GONE
+
+
 def get(endpoint: Endpoint, path: str) -> HttpRequest:
     """Return a GET request for a path below the base URL."""
     most = endpoint.max_reply_bytes
@@ -107,24 +112,27 @@ class PollingProvider(HttpProvider):
 
     async def _reply(self, adapter: Adapter, ready: HttpRequest, kept: KeptJob | None) -> Reply:
         """Return the reply of a job: of the one that an earlier attempt created, if there is one."""
-        reply: HttpReply | None = None
-        if kept is not None and (job := kept.find()) is not None:
-            reply = await self._wait_ended(adapter, job)
-        if reply is None or reply.status in _GONE:
+        job = None if kept is None else kept.find()
+        reply = None if job is None else await self._wait_ended(adapter, job)
+        if reply is None or _is_gone(reply):
             reply = await self._client.send(ready)
-            if job := self._polling.find_unfinished(reply):
+            job = self._polling.find_unfinished(reply)
+            if job:
                 if kept is not None:
                     await kept.keep(job)
                 reply = await self._wait_ended(adapter, job)
+        is_over = is_success(reply) or _is_gone(reply)
         try:
             answer = await read_reply(adapter, reply)
             wanted = () if answer.is_refusal else self._polling.downloads(adapter.endpoint, answer)
             for one in wanted:
+                is_over = False  # the media are still there if they cannot be requested
                 reply = await self._downloaded(adapter, one)
+                is_over = is_success(reply) or _is_gone(reply)
                 answer = _with_media(adapter, answer, reply)
         except ProviderError:
-            # It ended without a usable reply: another attempt needs another job.
-            if kept is not None and (is_success(reply) or reply.status in _GONE):
+            # Without a usable reply another attempt needs another job.
+            if kept is not None and job and is_over:
                 kept.drop()
             raise
         return answer
