@@ -5,18 +5,7 @@ import math
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import (
-    Calls,
-    Done,
-    Event,
-    Failed,
-    Job,
-    Lanes,
-    LaneSpec,
-    Plan,
-    Waiting,
-    collect,
-)
+from trioeval.kernel import Calls, Done, Event, Failed, Job, Lanes, LaneSpec, Plan, Waiting, collect
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
 from trioeval.kernel.workers import LaneWorkers

@@ -105,11 +105,17 @@ class CallMeter:
         is_bound = self.bounds_only or lane in self.bounded_lanes
         is_exact = is_bound or self.ceiling is not None or lane in self.paced_lanes
         count = known.count if is_exact else count_bytes
-        prompt_bound, reply_bound = known.overhead + count(prompt), self._longest[provider]
+        prompt_bound = known.overhead + count(prompt)
         if options:
             prompt_bound += count(json.dumps(options, ensure_ascii=False, default=str))
+        return self.expect(provider, prompt_bound)
+
+    def expect(self, provider: int, prompt_bound: int) -> CallEstimate:
+        """Return the estimated usage of a call with a prompt of at most this many tokens."""
+        known, lane = self.metering[provider], self.lanes[provider]
+        reply_bound = self._longest[provider]
         money = most_money(known, prompt_bound, reply_bound)
-        if is_bound:
+        if self.bounds_only or lane in self.bounded_lanes:
             tokens, more = self._excess.get(provider, (0, 0.0)) if self._excess else (0, 0.0)
             tokens += prompt_bound + reply_bound
             return CallEstimate(tokens, money + more, prompt_bound, reply_bound)
