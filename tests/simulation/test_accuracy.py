@@ -45,6 +45,7 @@ def test_an_unlimited_provider() -> None:
     assert found.done == 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_provider_with_a_rate(declared: bool) -> None:  # noqa: FBT001
     """A declared rate, and one that the lane learns from headers and refusals."""
@@ -55,6 +56,7 @@ def test_a_provider_with_a_rate(declared: bool) -> None:  # noqa: FBT001
     assert bool(found.refused) is not declared
 
 
+@pytest.mark.slow
 def test_a_provider_with_a_rate_of_tokens() -> None:
     """The lane reserves by experience, as it does in a run."""
     real = real_run(suite_of(150, maxConcurrency=8, tpm=1500), {"m": provider(tpm=1500)})
@@ -72,6 +74,7 @@ def test_a_server_that_refuses_without_hints() -> None:
     assert found.refused > 0
 
 
+@pytest.mark.slow
 def test_two_lanes_with_judges() -> None:
     """Rows move from the lane of their provider to the slower lane of their judge."""
     judge = FakeSettings(latency_s=1.5, jitter=0.2, seed=3, replies=_VERDICT)
@@ -81,6 +84,7 @@ def test_two_lanes_with_judges() -> None:
     assert [lane.requests for lane in found.lanes.values()] == [120, 120]
 
 
+@pytest.mark.slow
 def test_a_provider_that_fails_now_and_then() -> None:
     """The share of failures is observed, and failed requests are retried by the lane."""
     real = real_run(suite_of(200, maxConcurrency=8), {"m": provider(failure_rate=0.1)})
@@ -89,6 +93,7 @@ def test_a_provider_that_fails_now_and_then() -> None:
     assert found.retried == pytest.approx(len(real.starts) - 200, abs=8)
 
 
+@pytest.mark.slow
 def test_starts_follow_the_same_course() -> None:
     """Not only the end agrees: each quarter of the requests has started at about the same time."""
     real = real_run(suite_of(200, maxConcurrency=8), {"m": provider(rpm=120, burst=5)})

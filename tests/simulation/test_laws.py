@@ -60,6 +60,7 @@ def test_a_single_lane_takes_the_latencies_one_after_another() -> None:
     assert found.tokens == 300
 
 
+@pytest.mark.slow
 @hypothesis.given(st.integers(1, 12), st.integers(0, 3))
 @hypothesis.settings(max_examples=12, deadline=None)
 def test_a_wider_lane_is_never_slower_without_limits(width: int, seed: int) -> None:
