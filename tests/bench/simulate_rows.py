@@ -17,7 +17,6 @@ import attrs
 from trioeval import Request, parse_suite
 from trioeval.run.prepare import prepare
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, Spread
-from trioeval.simulation.rows import simulated_tasks
 from trioeval.simulation.run import SimulatedSuite, simulate
 
 ROWS = 1_000_000
@@ -38,11 +37,7 @@ def simulated(rows: int, **lane: object) -> SimulatedSuite:
     }
     prepared = prepare(parse_suite(suite), providers={"m": never}, max_rows=0)
     calls = tuple(SampledCall(at, 50, 100, 0.0001) for at in Spread(0.8, 0.4).sample())
-    return SimulatedSuite(
-        tasks=simulated_tasks(prepared),
-        specs=prepared.lane_specs,
-        models={"m": ProviderModel(calls=calls)},
-    )
+    return SimulatedSuite.of(prepared, {"m": ProviderModel(calls=calls)})
 
 
 def measure(title: str, suite: SimulatedSuite) -> None:

@@ -115,18 +115,7 @@ def simulated_suite(
         for name, model in models.items()
     }
     found, _ = provider_models(tasks, limited, GivenFigures())
-    names = [spec.name for spec in prepared.specs]
-    return SimulatedSuite(
-        tasks=tasks,
-        specs=prepared.lane_specs,
-        models=found,
-        limits={
-            lane: limits[name]
-            for name, lane in zip(names, prepared.lane_names, strict=True)
-            if name in limits
-        },
-        seed=seed,
-    )
+    return SimulatedSuite.of(prepared, found, limits=limits, seed=seed)
 
 
 @attrs.frozen

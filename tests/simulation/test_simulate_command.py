@@ -42,7 +42,7 @@ def recorded(*lines: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_forecast_shows_everything(capfd: pytest.CaptureFixture[str]) -> None:
     """Makespan, cost, refusals, waits, answers, the chart, the table and a recommendation."""
-    flags = "--latency 0.8±0.3 --limit-in-flight 2 --deadline 1h --budget 5".split()
+    flags = ["--latency", "0.8±0.3", "--limit-in-flight", "2", "--deadline", "1h", "--budget", "5"]
     assert run_command_line(["simulate", "s.json", *flags]) == 0
     out = capfd.readouterr().out
     assert out.startswith("40 rows, ")

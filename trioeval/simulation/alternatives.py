@@ -198,9 +198,9 @@ def _of_lane(suite: SimulatedSuite, spec: LaneSpec, of: str) -> Iterator[Alterna
             cost = -1 if other < width else other // width
             yield Alternative(f"{of}maxConcurrency {other}", changed, is_setting=True, cost=cost)
     yield from _rates(suite, spec, limits, of)
-    if spec.rpm is not None and spec.burst == 1 and width > 1:
-        burst = min(width, limits.burst or width)
-        if burst > 1:
+    if spec.rpm is not None and limits.rpm is not None:  # else it might be refused
+        burst = min(width, limits.burst or limits.rpm)
+        if burst > spec.burst:
             changed = _with(suite, attrs.evolve(spec, burst=burst))
             yield Alternative(f"{of}burst {burst}", changed, is_setting=True, cost=1)
     more = attrs.evolve(suite, keys={**suite.keys, spec.name: 2})

@@ -110,7 +110,7 @@ def provider_models(
     Raises:
         UsageError: Nothing is known about a provider, or a figure is given for one that the suite lacks.
     """
-    specs = {spec.name: (task, place) for task in tasks for place, spec in _specs(task)}
+    specs = {spec.name: (task, place) for task in tasks for place, spec in task.called()}
     if strange := [name for name in given.latency if name is not None and name not in specs]:
         named = ", ".join(specs)
         raise UsageError(f"--latency names {strange[0]!r}; the providers are {named}")
@@ -157,16 +157,6 @@ def _model_of(
     if None in given.latency:
         return _given(task, place, spec, given.latency[None], given)
     return None
-
-
-def _specs(task: SimulatedTask) -> Iterator[tuple[int, ProviderSpec]]:
-    """Yield the providers and judges that a task may call, with their indices."""
-    prepared = task.prepared
-    used = {
-        *prepared.steps.used_providers,
-        *range(len(prepared.steps.providers), len(prepared.specs)),
-    }
-    return ((place, prepared.specs[place]) for place in sorted(used))
 
 
 def _given(

@@ -22,6 +22,7 @@ from trioeval.grading.judge_calls import judge_calls
 from trioeval.grading.kind import ComparisonJudge
 from trioeval.grading.registry import split_type
 from trioeval.kernel import Job, Plan, Readiness
+from trioeval.providers import ProviderSpec
 from trioeval.sequences import LazySequence
 from trioeval.suite.expand import Expansion
 from trioeval.suite.merge import merged
@@ -179,6 +180,13 @@ class SimulatedTask:
             readiness=compared if layout.compares else order,
             needs_no_lane=None if self._all_ask() else self._needs_no_lane,
         )
+
+    def called(self) -> Iterator[tuple[int, ProviderSpec]]:
+        """Yield the providers and judges that it may call, with their indices."""
+        prepared = self.prepared
+        judges = range(len(prepared.steps.providers), len(prepared.specs))
+        for place in (*prepared.steps.used_providers, *judges):
+            yield place, prepared.specs[place]
 
     def calls_of(self, place: int) -> TestCalls:
         """Return the calls of a test, or of the one that stands for it."""

@@ -13,14 +13,15 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault
+from trioeval.errors import CallError, Fault, UsageError
 from trioeval.evaluation.judging import WIDTH
 from trioeval.evaluation.metering import CallEstimate, CallMeter, meter_of
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import Budget, Calls, Job, Lanes, LaneSpec, Metered, Outcome, run_plan
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
-from trioeval.simulation.rows import JudgeQuestions, SimulatedRow, SimulatedTask
+from trioeval.simulation.rows import JudgeQuestions, SimulatedRow, SimulatedTask, simulated_tasks
 from trioeval.suite.model import BudgetSettings
 from trioeval.usage import Usage
 
@@ -47,6 +48,50 @@ class SimulatedSuite:
     deadline: float = math.inf
     """Seconds after which the run is cut."""
     seed: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        prepared: PreparedSuite,
+        models: Mapping[str, ProviderModel],
+        *,
+        limits: Mapping[str, ServerLimits] | None = None,
+        seed: int = 0,
+    ) -> "SimulatedSuite":
+        """Return the simulation of a prepared suite, with its own lanes, budget and deadline.
+
+        Args:
+            prepared: The suite.
+            models: The model of each provider and judge that it calls, by label or id.
+            limits: The limits of some of their servers, by label or id.
+            seed: The seed of all random choices.
+
+        Raises:
+            SuiteError: A task cannot be simulated.
+            UsageError: A provider has no model, or the suite has no provider of a name.
+        """
+        tasks = simulated_tasks(prepared)
+        lanes = {
+            spec.name: task.prepared.lane_names[place]
+            for task in tasks
+            for place, spec in task.called()
+        }
+        named = {} if limits is None else limits
+        if missing := [name for name in lanes if name not in models]:
+            raise UsageError(f"provider {missing[0]} has no model")
+        if strange := [name for name in (*models, *named) if name not in lanes]:
+            raise UsageError(f"the suite calls no provider {strange[0]}: it has {', '.join(lanes)}")
+        options = prepared.suite.evaluate_options
+        return cls(
+            tasks=tasks,
+            specs=prepared.lane_specs,
+            models=models,
+            limits={lanes[name]: one for name, one in named.items()},
+            cap=options.max_total_concurrency,
+            budget=options.budget,
+            deadline=options.max_eval_time_ms / 1000 if options.max_eval_time_ms else math.inf,
+            seed=seed,
+        )
 
     @property
     def rows(self) -> int:

@@ -1,7 +1,6 @@
 """`trioeval simulate`: the forecast of a run, on a virtual clock, without calling a provider."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from trioeval.simulation.observed import (
     without_random_refusals,
 )
 from trioeval.simulation.report import ForecastBounds, forecast_json, forecast_lines
-from trioeval.simulation.rows import simulated_tasks
+from trioeval.simulation.rows import SimulatedTask, simulated_tasks
 from trioeval.simulation.run import SimulatedSuite
 from trioeval.store.reader import StoreReader
 
@@ -89,29 +88,18 @@ def _simulated(
 ) -> tuple[SimulatedSuite, Sequence[str]]:
     tasks = simulated_tasks(prepared)
     models, notes = provider_models(tasks, observed, figures)
-    limits = _server_limits(prepared, given)
-    limited = {
-        spec.name
-        for part in prepared.parts
-        for spec, lane in zip(part.prepared.specs, part.prepared.lane_names, strict=True)
-        if lane in limits
-    }
+    limits = _server_limits(tasks, given)
     models = {
-        name: without_random_refusals(model) if name in limited else model
+        name: without_random_refusals(model) if name in limits else model
         for name, model in models.items()
     }
-    options = prepared.suite.evaluate_options
-    notes = [*notes, *_left_out(prepared)]
-    return SimulatedSuite(
-        tasks=tasks,
-        specs=prepared.lane_specs,
-        models=models,
-        limits=limits,
-        cap=options.max_total_concurrency,
-        budget=options.budget,
-        deadline=options.max_eval_time_ms / 1000 if options.max_eval_time_ms else math.inf,
-        seed=given.seed,
-    ), notes
+    if not limits and not any(model.refusal_share for model in models.values()):
+        notes = [
+            *notes,
+            "no limits of the providers are given (--limit-rpm and others): none refuses",
+        ]
+    suite = SimulatedSuite.of(prepared, models, limits=limits, seed=given.seed)
+    return suite, [*notes, *_left_out(prepared)]
 
 
 def _left_out(prepared: PreparedSuite) -> Iterator[str]:
@@ -139,18 +127,16 @@ def _named(text: str) -> tuple[str | None, str]:
     return (name, value) if equals else (None, text)
 
 
-def _server_limits(prepared: PreparedSuite, given: SimulateFlags) -> Mapping[str, ServerLimits]:
-    """Return the limits of the servers, by lane.
+def _server_limits(
+    tasks: Sequence[SimulatedTask], given: SimulateFlags
+) -> Mapping[str, ServerLimits]:
+    """Return the limits of the servers, by the label or id of a provider.
 
     Raises:
         UsageError: A limit is not a whole number, or is given for a provider that the suite lacks.
     """
-    lanes: dict[str, str] = {}
-    for part in prepared.parts:
-        suite = part.prepared
-        for spec, lane in zip(suite.specs, suite.lane_names, strict=True):
-            if not spec.is_instant_and_free:
-                lanes.setdefault(spec.name, lane)
+    specs = [spec for task in tasks for _, spec in task.called()]
+    names = [spec.name for spec in specs if not spec.is_instant_and_free]
     found: dict[str, dict[str, int]] = {}
     for field, limit in _LIMITS.items():
         flag = f"--{field.replace('_', '-')}"
@@ -158,13 +144,13 @@ def _server_limits(prepared: PreparedSuite, given: SimulateFlags) -> Mapping[str
         for name, text in sorted(map(_named, getattr(given, field)), key=lambda one: one[0] or ""):
             if not text.strip().isdecimal() or int(text) < 1:
                 raise UsageError(f"{flag} must be a whole number of at least 1, got {text!r}")
-            if name is not None and name not in lanes:
-                raise UsageError(f"{flag} names {name!r}; the providers are {', '.join(lanes)}")
-            for lane in lanes.values() if name is None else [lanes[name]]:
-                found.setdefault(lane, {})[limit] = int(text)
+            if name is not None and name not in names:
+                raise UsageError(f"{flag} names {name!r}; the providers are {', '.join(names)}")
+            for one in names if name is None else [name]:
+                found.setdefault(one, {})[limit] = int(text)
     return {
-        lane: ServerLimits(**limits, reports=not given.bare_refusals)
-        for lane, limits in found.items()
+        name: ServerLimits(**limits, reports=not given.bare_refusals)
+        for name, limits in found.items()
     }
 
 
