@@ -130,7 +130,7 @@ class ProviderModel:
     refusal_share: float = 0.0
     """Share of requests that are refused at once without a hint, whatever the limits are, 0 to 1."""
     source: str = ""
-    """Where the sample comes from, for people."""
+    """The origin of the sample, for people."""
 
     @property
     def mean_latency(self) -> float:
