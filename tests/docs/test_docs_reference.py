@@ -83,6 +83,7 @@ def _documented_flags(command: str) -> list[tuple[str, ...]]:
 _COMMANDS = (
     "run",
     "preview",
+    "simulate",
     "resume",
     "runs",
     "runs delete",

@@ -33,6 +33,8 @@ COMMANDS = [
     "run x -c {} -c {}",
     "run x --filter-pattern {}",
     "preview {}",
+    "simulate {}",
+    "simulate x --latency {}",
     "init x {}",
     "schema {}",
     "resume {}",

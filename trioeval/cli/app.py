@@ -31,7 +31,7 @@ from trioeval.errors import (
     leaves,
 )
 
-_FOR_PEOPLE = {"compare", "preview", "runs", "show"}
+_FOR_PEOPLE = {"compare", "preview", "runs", "show", "simulate"}
 
 
 def run_command_line(arguments: Sequence[str], interrupts: Interrupts | None = None) -> int:

@@ -13,6 +13,7 @@ from trioeval.cli import flags
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0))]
 Whole = Annotated[int, Parameter(validator=Number(gte=0))]
+Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Texts = Annotated[tuple[str, ...], Parameter(negative=())]
 Paths = Annotated[tuple[Path, ...], Parameter(negative=())]
 Switch = Annotated[bool, Parameter(negative=())]
@@ -73,6 +74,7 @@ StorageGroup = Annotated[flags.StorageFlags, _group("Storage and reuse", 4)]
 StartGroup = Annotated[flags.StartFlags, _group("Storage and reuse", 4)]
 OutputGroup = Annotated[flags.OutputFlags, _group("Output", 5)]
 PreviewGroup = Annotated[flags.PreviewFlags, Parameter(name="*")]
+SimulateGroup = Annotated[flags.SimulateFlags, Parameter(name="*")]
 InitGroup = Annotated[flags.InitFlags, Parameter(name="*")]
 
 
@@ -90,6 +92,7 @@ def resolve_types() -> None:
         flags.StartFlags,
         flags.OutputFlags,
         flags.PreviewFlags,
+        flags.SimulateFlags,
         flags.InitFlags,
     ):
         attrs.resolve_types(group, names)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NotNegative,
         OmitZeroCounters,
         Paths,
+        Share,
         Switch,
         Texts,
         Whole,
@@ -297,6 +298,58 @@ class PreviewFlags:
     """Take all replies from this recording instead of calling providers: no network, no keys."""
     cache: Annotated[bool | None, effective("on")] = None
     """Use cached replies, and cache new ones."""
+
+
+@attrs.frozen(kw_only=True)
+class SimulateFlags:
+    """The flags of `trioeval simulate`."""
+
+    task: Texts = ()
+    """Simulate only the task with this id and its dependencies. Repeatable."""
+    run: Annotated[str | None, Parameter(name="--from")] = None
+    """Take latencies, tokens, costs and failures from the calls of this stored run: an id or latest."""
+    db: Database = None
+    recording: Path | None = None
+    """Take them from this recording, a JSONL file of run --record."""
+    latency: Texts = ()
+    """Seconds of a call, as mean or mean±deviation; `NAME=0.8±0.3` for one provider. Repeatable."""
+    prompt_tokens: Annotated[str | None, effective("as measured")] = None
+    """Tokens of a prompt, for providers with a given latency."""
+    reply_tokens: str = "150±50"
+    """Tokens of a reply, for providers with a given latency."""
+    failure_rate: Annotated[Share | None, effective("as observed, else 0")] = None
+    """The share of requests that fail."""
+    limit_rpm: Texts = ()
+    """Requests per minute beyond which a provider refuses; `NAME=60` for one provider. Repeatable."""
+    limit_burst: Texts = ()
+    """Requests that a provider accepts at once; without it --limit-rpm is per rolling minute. Repeatable."""
+    limit_tpm: Texts = ()
+    """Tokens per minute beyond which a provider refuses; `NAME=90000` for one provider. Repeatable."""
+    limit_in_flight: Texts = ()
+    """Requests at once beyond which a provider refuses; `NAME=8` for one provider. Repeatable."""
+    bare_refusals: Switch = False
+    """Let providers refuse without naming a wait, and report no remaining amounts."""
+    deadline: str | None = None
+    """Say whether the run ends within this time, such as 90s, 45m or 2h."""
+    budget: NotNegative | None = None
+    """Say whether the run costs at most this many US dollars."""
+    max_concurrency: Annotated[
+        Count | None,
+        effective("as each lane says, else 4"),
+        Parameter(name=["--max-concurrency", "-j"]),
+    ] = None
+    """The most calls in flight on any one lane."""
+    compare: bool = True
+    """Simulate other settings as well, and recommend some."""
+    seed: int = 0
+    """The seed of all random choices."""
+    json: Switch = False
+    """Print JSON."""
+    env_file: EnvFiles = ()
+    untrusted: Switch = False
+    """Refuse code in the suite, hide the environment from it, and call only the providers that it names."""
+    allow_env: Texts = ()
+    """`NAME`: an environment variable that an untrusted suite may read. Repeatable."""
 
 
 @attrs.frozen(kw_only=True)

@@ -26,6 +26,8 @@ from trioeval.cli.flag_types import (
     OutputGroup,
     PreviewGroup,
     RowGroup,
+    Share,
+    SimulateGroup,
     StartGroup,
     StorageGroup,
     SuiteGroup,
@@ -39,6 +41,7 @@ from trioeval.cli.flags import (
     PreviewFlags,
     RowFlags,
     RunFlags,
+    SimulateFlags,
     StartFlags,
     StorageFlags,
     SuiteFlags,
@@ -66,7 +69,6 @@ _PROGRAM = Group("Help and version", sort_key=9)
 app["--help"].group = (_PROGRAM,)
 app["--version"].group = (_PROGRAM,)
 _Injected = Annotated[Interrupts, Parameter(parse=False)]
-_Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 
 
 @app.default
@@ -130,6 +132,25 @@ def preview(
     return make_preview(suite, given, interrupts)
 
 
+@app.command(name="simulate", group=_TOOLS)
+def simulate(
+    suite: Path,
+    /,
+    *,
+    given: SimulateGroup = SimulateFlags(),  # noqa: B008 - frozen
+) -> int:
+    """Forecast the duration, cost and refusals of a run on a virtual clock, and compare settings of lanes.
+
+    Parameters
+    ----------
+    suite
+        The suite file: JSON, YAML or TOML.
+    """
+    from trioeval.cli.commands.simulate import simulate_command
+
+    return simulate_command(suite, given)
+
+
 @app.command(name="init", group=_TOOLS)
 def init(
     folder: Annotated[Path | None, Parameter(show_default="the current folder")] = None,
@@ -165,16 +186,16 @@ def fake_provider(
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8765,
     latency: NotNegative = 0.0,
-    jitter: _Share = 0.0,
+    jitter: Share = 0.0,
     rpm: Count | None = None,
     burst: Count | None = None,
     tpm: Count | None = None,
     max_in_flight: Count | None = None,
     slow_from: Count | None = None,
     hints: str = "all",
-    throttle_rate: _Share = 0.0,
-    failure_rate: _Share = 0.0,
-    disconnect_rate: _Share = 0.0,
+    throttle_rate: Share = 0.0,
+    failure_rate: Share = 0.0,
+    disconnect_rate: Share = 0.0,
     replay: Path | None = None,
     reply: Annotated[list[str] | None, Parameter(negative=())] = None,
     log: Path | None = None,

@@ -12,7 +12,7 @@ HELP = frozenset({"--help", "-h"})
 COMMANDS = frozenset(
     {
         "run", "resume", "show", "runs", "view", "compare", "export", "import", "init", "preview",
-        "schema", "fake-provider", "cache", "limits", "agent", "bus",
+        "simulate", "schema", "fake-provider", "cache", "limits", "agent", "bus",
     }
 )  # fmt: skip
 
@@ -35,6 +35,7 @@ Results
 Tools
   init              write a starter suite, or with --csv a suite for a table of questions
   preview SUITE     generate the first rows of a suite's datasets
+  simulate SUITE    forecast duration, cost and refusals; compare settings of lanes
   fake-provider     serve a fake OpenAI-compatible provider
   cache             inspect, empty or export the cache of replies
   schema            print the JSON Schema of suite files

@@ -112,13 +112,19 @@ class CallMeter:
         is_exact = is_bound or self.ceiling is not None or lane in self.paced_lanes
         count = known.count if is_exact else count_bytes
         prompt, inline = (prompt, 0) if is_bound else take_data_uris(prompt, known.image)
-        prompt_bound, reply_bound = known.overhead + count(prompt) + inline, self._longest[provider]
+        prompt_bound = known.overhead + count(prompt) + inline
         for one in media:
             prompt_bound += media_tokens(one.kind, one.size, known.image)
         if options:
             prompt_bound += count(json.dumps(options, ensure_ascii=False, default=str))
+        return self.expect(provider, prompt_bound)
+
+    def expect(self, provider: int, prompt_bound: int) -> CallEstimate:
+        """Return the estimated usage of a call with a prompt of at most this many tokens."""
+        known, lane = self.metering[provider], self.lanes[provider]
+        reply_bound = self._longest[provider]
         money = most_money(known, prompt_bound, reply_bound)
-        if is_bound:
+        if self.bounds_only or lane in self.bounded_lanes:
             tokens, more = self._excess.get(provider, (0, 0.0)) if self._excess else (0, 0.0)
             tokens += prompt_bound + reply_bound
             return CallEstimate(tokens, money + more, prompt_bound, reply_bound)
