@@ -85,6 +85,9 @@ _PROVIDER_KEYS = {
 
 
 _TRANSFORMS = ("transform",)
+SIMULATED_USER = "promptfoo:simulated-user"
+"""The id of a provider that talks to the providers of the suite."""
+_USER_PROVIDERS = ("userProvider", "user_provider")
 _SENT = {"multipart"}
 """Keys of a config in which `file://` names a file that is sent unchanged."""
 
@@ -210,10 +213,17 @@ def lane_mistakes(lane: LaneSettings) -> Iterator[Mistake]:
         yield Mistake(message, "write one of them", at=("delay",), key=True)
 
 
-def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
+def provider_hook(
+    converter: cattrs.Converter, context: FileContext, templates: Templates | None = None
+) -> Hook:
     """Return the hook for one provider: an id, an object with one, or an object whose only key is the id.
 
     Files that its config names are read.
+
+    Args:
+        converter: Structures the entry.
+        context: The context of files.
+        templates: Checks the syntax of templates of simulated users; None leaves that to the run.
     """
     structure = object_hook(converter, ProviderEntry)
 
@@ -250,7 +260,13 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         with below(*inside, "config"):
             config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()
-            return attrs.evolve(entry, config=config, own_id=own_id)
+            user = users()(config, None) if entry.id == SIMULATED_USER else None
+            return attrs.evolve(entry, config=config, own_id=own_id, user=user)
+
+    def users() -> Hook:
+        from trioeval.suite.simulated_user_form import simulated_user_hook
+
+        return simulated_user_hook(converter, hook, templates)
 
     return hook
 
@@ -259,11 +275,13 @@ def _with_files(entry: ProviderEntry, context: FileContext) -> Mapping[str, Any]
     """Return the config of a provider with its files read and its functions called."""
     if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
-    read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, context)
+    # The provider that plays a simulated user is read like any other provider.
+    kept = {*_SENT, *(_USER_PROVIDERS if entry.id == SIMULATED_USER else ())}
+    read = config_values({k: part for k, part in entry.config.items() if k not in kept}, context)
     return {
         key: read.get(key, part)
         for key, part in entry.config.items()
-        if key in _SENT or key in read  # parts that only a run can compute are left out
+        if key in kept or key in read  # parts that only a run can compute are left out
     }
 
 
