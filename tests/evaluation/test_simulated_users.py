@@ -71,7 +71,7 @@ def only(rows: list[Row]) -> Row:
 
 
 def test_user_and_provider_speak_in_turn_until_the_stop_marker() -> None:
-    """Both see the whole conversation, with exchanged roles; the message with the marker is no part of it."""
+    """Both see the whole conversation, with exchanged roles; the message with the marker is left out."""
     notes = Notes()
     row = only(execute(document(), models(), notes).rows)
     assert [(call.key.role, call.provider) for call in notes.calls] == [
@@ -144,7 +144,7 @@ def test_a_user_that_stops_at_once_leaves_an_empty_conversation() -> None:
 
 @pytest.mark.parametrize("in_variable", [False, True])
 def test_initial_messages_begin_the_conversation(*, in_variable: bool) -> None:
-    """If the last one is the user's, the provider under test replies first; it is no turn."""
+    """After a last one of the user, the provider under test replies first; this is not a turn."""
     initial = [
         {"role": "system", "content": "note"},
         {"role": "assistant", "content": "Welcome to {{shop}}"},
@@ -266,7 +266,7 @@ def test_a_conversation_goes_on_before_the_next_one_begins() -> None:
 
 @pytest.mark.parametrize("at", [0.5, 1.5, 2.5, 3.5, 4.5, 5.5])
 def test_a_resumed_conversation_requests_no_recorded_reply_again(at: float) -> None:
-    """Wherever it is cut: every call that was answered is paid for once (law RESUME)."""
+    """After any cut, every call that was answered is paid for once (law RESUME)."""
     whole = execute(document(), models(), Notes())
     notes, before, after = Notes(), models(), models()
     execute(document(), before, notes, cut_at=at)
@@ -367,7 +367,7 @@ def test_the_budget_counts_the_calls_of_both() -> None:
 
 
 def test_replies_of_both_come_from_the_cache() -> None:
-    """They cost nothing, and are no calls."""
+    """They cost nothing, and do not count as calls."""
     with shared_cache() as cache:
         first = only(execute(document(), models(cacheable=True), cache=cache).rows)
         found = models(cacheable=True)
@@ -414,13 +414,21 @@ def test_the_player_is_named_in_several_ways(named: str) -> None:
         suite["tests"][0]["providers"] = ["model"]
         config["userProvider"] = "customer"
     elif named == "both":
-        suite["tests"][0]["options"] = {"provider": "nobody"}
+        suite["tests"][0]["options"] = {"provider": "missing"}
     else:
         del config["userProvider"]
         owner = suite["tests"][0] if named == "options" else suite["defaultTest"]
         owner["options"] = {"provider": {"text": "user"}}
     row = only(execute(suite, found).rows)
     assert (row.status, found["user"].requests) == (Status.NOT_GRADED, 3)
+
+
+def test_the_id_alone_is_a_user_of_default_settings() -> None:
+    """In the default test as in a test; the judge of the test plays it."""
+    suite = document(defaultTest={"provider": "promptfoo:simulated-user"})
+    suite["tests"][0]["options"] = {"provider": "user"}
+    row = only(execute(suite, models("Hello")).rows)
+    assert row.output == "User: Hello\n---\nAssistant: answer 1"
 
 
 def problems(suite: dict[str, Any]) -> list[str]:
@@ -475,12 +483,12 @@ def test_mistakes_in_the_config_have_their_place(config: dict[str, Any], problem
 
 def test_an_unknown_player_is_refused_where_it_is_named() -> None:
     """Like any other provider."""
-    (found,) = problems(document({"userProvider": "nobody"}))
+    (found,) = problems(document({"userProvider": "missing"}))
     assert found.startswith("$.defaultTest.provider.config.userProvider")
 
 
-def test_a_simulated_user_is_no_provider_under_test() -> None:
-    """It has nobody to talk to there."""
+def test_a_simulated_user_cannot_be_tested() -> None:
+    """It needs a provider to talk to."""
     (found,) = problems({"providers": ["promptfoo:simulated-user"], "prompts": ["x"]})
     assert found.startswith('$.providers[0].id: "promptfoo:simulated-user" talks to the providers')
 

@@ -106,7 +106,7 @@ class UserConversation:
     """Number of messages of the user, without initial ones."""
     is_stopped: bool = False
     session: str | None = None
-    """The session that the provider under test has opened."""
+    """The session of the provider under test: that of a variable, or which it has opened."""
     replies: list[Reply] = attrs.field(factory=list)
     """Those of both, in order, unusable ones included."""
     last: Reply | None = None
@@ -131,11 +131,13 @@ class UserConversation:
             instructions = rendered.fill(user.instructions)
         except TemplateError as error:
             raise type(error)(f"instructions of the simulated user: {error}") from error
+        session = rendered.vars.get(SESSION)
         return cls(
             user,
             system_messages(rendered.prompt),
             player_instructions(instructions),
             initial_messages(user, rendered),
+            session=output_text(session) if session else None,
         )
 
     @property
