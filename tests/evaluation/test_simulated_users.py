@@ -378,6 +378,22 @@ def test_replies_of_both_come_from_the_cache() -> None:
     assert sum(model.requests for model in found.values()) == 0
 
 
+def test_replies_of_a_session_do_not_come_from_the_cache() -> None:
+    """The same message has other replies in other places of a conversation."""
+    found = models("yes", "yes", cacheable=True)
+    with shared_cache() as cache:
+        for _ in range(2):
+            execute(document({"stateful": True}), found, cache=cache)
+    assert (found["user"].requests, found["model"].requests) == (3, 4)
+
+
+def test_messages_are_data() -> None:
+    """Marks of templates in a reply have no meaning in later prompts."""
+    notes = Notes()
+    execute(document({"maxTurns": 1}), models("{{ shop }} {% if %}"), notes)
+    assert spoken(notes.calls[1].prompt) == ["{{ shop }} {% if %}"]
+
+
 def test_recorded_conversations_need_no_turn_on_a_lane() -> None:
     """A resumed row whose replies are all recorded does not wait for the rate of its lane."""
     suite = document(tests=[{"vars": {"instructions": f"{number}"}} for number in range(3)])
@@ -479,6 +495,22 @@ def test_mistakes_in_the_config_have_their_place(config: dict[str, Any], problem
     """All of them are found when the suite is loaded."""
     (found,) = problems(document(config))
     assert found.startswith(f"$.defaultTest.provider.config{problem}")
+
+
+def test_instructions_of_an_untrusted_suite_do_not_see_the_environment() -> None:
+    """As in prompts; those of a trusted one do."""
+    suite = document({"instructions": "{{ env.TOWN }}"})
+    environ = {"TOWN": "Ys"}
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(suite, environ=environ, trusted=False)
+    (problem,) = caught.value.problems
+    assert problem.path == "$.defaultTest.provider.config.instructions"
+    assert problem.message == "an untrusted suite does not see the environment variable TOWN"
+    default = parse_suite(suite, environ=environ).default_test
+    assert default is not None
+    assert default.provider is not None
+    assert default.provider.user is not None
+    assert default.provider.user.instructions == "Ys"
 
 
 def test_an_unknown_player_is_refused_where_it_is_named() -> None:

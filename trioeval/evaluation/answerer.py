@@ -248,6 +248,8 @@ class ProviderAnswerer:
             found = self.reply_source.prepare(
                 step.index, "provider", step.provider_index, request, number
             )
+            if user.settings.stateful:
+                found.cache_key = None  # the reply depends on more than the request
         found.ahead = number > 0
         return found
 

@@ -28,6 +28,7 @@ from trioeval.grading import quote
 from trioeval.scripting import names_script
 from trioeval.suite.model import LaneSettings, Prompt, ProviderEntry
 from trioeval.suite.schema_types import tool_type_mistakes
+from trioeval.suite.simulated_user import SimulatedUser
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import config_values
@@ -260,13 +261,22 @@ def provider_hook(
         with below(*inside, "config"):
             config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()
-            user = users()(config, None) if entry.id == SIMULATED_USER else None
+            user = simulated_user(config) if entry.id == SIMULATED_USER else None
             return attrs.evolve(entry, config=config, own_id=own_id, user=user)
 
-    def users() -> Hook:
+    def simulated_user(config: Mapping[str, Any]) -> SimulatedUser:
+        from trioeval.documents.environment import render_environment
         from trioeval.suite.simulated_user_form import simulated_user_hook
 
-        return simulated_user_hook(converter, hook, templates)
+        # The environment is filled in as in prompts; the provider that plays it does so itself.
+        own = {key: part for key, part in config.items() if key not in _USER_PROVIDERS}
+        filled = render_environment(own, [str(own)], context)
+        Mistakes((*filled.refused, *filled.wrong)).raise_any()
+        for unset in filled.unset:
+            collect_warning(unset.message, unset.hint, *unset.at)
+        structure_user = simulated_user_hook(converter, hook, templates)
+        found: SimulatedUser = structure_user({**config, **filled.data}, None)
+        return found
 
     return hook
 
