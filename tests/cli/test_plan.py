@@ -204,3 +204,11 @@ def test_a_plan_shows_the_limit_of_all_lanes() -> None:
     assert "3 calls at once on all lanes together" in planned(
         PLAIN, evaluateOptions={"maxTotalConcurrency": 3}
     )
+
+
+def test_a_plan_shows_conversations_with_simulated_users() -> None:
+    """The number of their calls is not known, so the rows are counted apart."""
+    config = {"userProvider": {"id": "sequence", "config": {"inputs": ["Hello"]}}}
+    own = {"provider": {"id": "promptfoo:simulated-user", "config": config}}
+    found = planned(tests=[own, {"vars": {"x": "1"}}])
+    assert "  1 row is a conversation with a simulated user on lane sequence" in found

@@ -95,3 +95,33 @@ def test_no_reply_that_a_judge_has_received_is_requested_again(
     used = [prompt for prompt in requests if f"judge <{prompt}>" in before]
     assert used
     assert [prompt for prompt in used if requests[prompt] > 1] == []
+
+
+@pytest.mark.parametrize("request_number", [2, 5, 9])
+def test_no_reply_of_a_conversation_that_was_used_is_requested_again(
+    tmp_path: Path, server: HeldServer, request_number: int
+) -> None:
+    """Of two conversations of six calls, only the call in flight is requested again, with the same text."""
+    config = {
+        "userProvider": model(server, "user"),
+        "maxTurns": 3,
+        "initialMessages": [{"role": "assistant", "content": "w{{n}}"}],
+    }
+    suite = {
+        "providers": [model(server, "m")],
+        "prompts": ["Be kind."],
+        "defaultTest": {"provider": {"id": "promptfoo:simulated-user", "config": config}},
+        "tests": [{"vars": {"n": number, "instructions": "x"}} for number in range(2)],
+    }
+    write(tmp_path / "s.json", suite)
+    before = killed_at(request_number, tmp_path, server)
+    assert len(before) == request_number
+    again = resumed(tmp_path, before, server)
+    depths = {f"{'<' * depth}w{number}{'>' * depth}" for number in range(2) for depth in range(6)}
+    assert Counter([*before, *again]) == Counter([*depths, before[-1]])
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    messages = rows[1]["response"]["metadata"]["messages"]
+    assert [one["content"] for one in messages] == [
+        f"{'<' * depth}w1{'>' * depth}" for depth in range(7)
+    ]
+    assert rows[1]["response"]["tokenUsage"]["total"] == 30

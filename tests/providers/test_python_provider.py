@@ -552,6 +552,7 @@ def test_every_field_of_a_result_is_read() -> None:
         "toolCalls": [{"name": "add", "arguments": {"a": 1}, "id": "c1"}],
         "guardrails": {"flagged": True, "flaggedInput": True, "reason": "rude"},
         "metadata": {"id": 7},
+        "sessionId": "s-1",
         "more": "x",
     }
     assert result(value) == Reply(
@@ -565,7 +566,7 @@ def test_every_field_of_a_result_is_read() -> None:
         guardrails=Guardrails(flagged=True, flagged_input=True, reason="rude"),
         log_probs=(-0.5, -1.0),
         raw=value,
-        metadata={"id": 7, "cached": True},
+        metadata={"id": 7, "sessionId": "s-1", "cached": True},
     )
     assert result({"output": "", "error": None, "cost": None, "guardrails": None}).output == ""
     refused = result({"output": "no", "isRefusal": True})

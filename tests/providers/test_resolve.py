@@ -218,7 +218,7 @@ def test_a_missing_key_names_the_provider_and_the_variable(label: str | None) ->
         ("xai:voice:grok", "xai:voice"),
         ("elevenlabs:tts:rachel", "elevenlabs:"),
         ("watsonx:ibm/granite", "watsonx:"),
-        ("promptfoo:simulated-user", "promptfoo:"),
+        ("promptfoo:redteam", "promptfoo:"),
     ],
 )
 def test_provider_kinds_of_other_tools_are_refused_by_name(entry_id: str, named: str) -> None:

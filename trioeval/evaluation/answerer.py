@@ -1,17 +1,24 @@
 """The source of the reply to each row of a task: its providers, or an agent in their place."""
 
-from collections.abc import Callable, Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 
+from trioeval.errors import ProviderError
 from trioeval.evaluation.prompt import RenderedPrompt
 from trioeval.evaluation.provider_calls import CallObserver, ProviderCall, ReplySource
 from trioeval.kernel import Calls, StopReason
 from trioeval.providers import Reply, Request
-from trioeval.suite.expand import Step
+from trioeval.suite.expand import CalledUser, Step
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.simulated_users import UserConversation
+    from trioeval.suite.simulated_user import SimulatedUser
 
 OnProgress: TypeAlias = Callable[[Reply, float, int], None]
 """Takes a reply with the usage of all attempts so far, their duration in milliseconds, and the number of
@@ -21,8 +28,17 @@ attempts that an earlier execution of the run made."""
 class AnswerObserver(CallObserver, Protocol):
     """Observer of one row while it is answered, by one call or by several attempts."""
 
-    def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
-        """Take the result of all attempts so far; see `OnProgress`."""
+    def on_progress(
+        self, reply: Reply, latency_ms: float, recalled: int, /, *, cached: bool = False
+    ) -> None:
+        """Take the result of all attempts so far; see `OnProgress`.
+
+        Args:
+            reply: The result.
+            latency_ms: Its duration.
+            recalled: The attempts of earlier executions.
+            cached: Whether all of it came from the cache.
+        """
         ...
 
 
@@ -104,7 +120,7 @@ class Answerer(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class ProviderAnswerer:
-    """Calls the provider of each row once."""
+    """Calls the provider of each row once; in a conversation with a simulated user, both in turn."""
 
     reply_source: ReplySource
     """Its providers begin with those of the expansion, in their order."""
@@ -112,6 +128,8 @@ class ProviderAnswerer:
     """Calls of rows that are not started yet."""
     _calls: dict[int, ProviderCall] = attrs.field(init=False, factory=dict)
     """Calls of rows that are started."""
+    _conversations: dict[int, UserConversation] = attrs.field(init=False, factory=dict)
+    """Those of rows that have not ended."""
 
     @property
     def follows_every_row(self) -> bool:
@@ -126,17 +144,24 @@ class ProviderAnswerer:
         self, step: Step, ask: Callable[[], RenderedPrompt | None], /, *, is_answered: bool
     ) -> bool:
         """Return whether the reply is available now, as far as can be found out without running code."""
-        if is_answered or not self.reply_source.may_have_reply(step.provider_index):
+        if is_answered or not any(map(self.reply_source.may_have_reply, _called(step))):
             return False
         if (prompt := ask()) is None:
             return False
+        if (user := _simulated(step)) is not None:
+            return self._needs_no_call(step, prompt, user)
         inquiry = self._ahead[step.index] = self._inquiry(step, prompt)
         return self.reply_source.has_reply(inquiry)
 
     async def answer(
         self, step: Step, prompt: RenderedPrompt, calls: Calls[Any], listener: AnswerObserver, /
     ) -> Reply:
-        """Return the reply of the provider, an earlier execution or the cache; see `ReplySource.fetch`."""
+        """Return the reply of the provider, an earlier execution or the cache; see `ReplySource.fetch`.
+
+        With a simulated user, it is the whole conversation.
+        """
+        if (user := _simulated(step)) is not None:
+            return await self._converse(step, prompt, user, calls, listener)
         inquiry = self._ahead.pop(step.index, None) or self._inquiry(step, prompt)
         self._calls[step.index] = inquiry
         return (await self.reply_source.fetch(inquiry, calls, listener)).reply
@@ -157,18 +182,116 @@ class ProviderAnswerer:
         """Forget the calls of a row."""
         self._ahead.pop(step.index, None)
         self._calls.pop(step.index, None)
+        self._conversations.pop(step.index, None)
 
     def _inquiry(self, step: Step, prompt: RenderedPrompt) -> ProviderCall:
-        request = Request(
-            prompt=prompt.prompt,
-            vars=prompt.vars,
-            options=prompt.options,
-            test_idx=step.test_idx,
-            prompt_idx=step.prompt_idx,
-            repeat_index=step.repeat_index,
-            describe_row=partial(describe_row, step, prompt.options),
-        )
+        request = _request(step, prompt.prompt, prompt.vars, prompt.options)
         return self.reply_source.prepare(step.index, "provider", step.provider_index, request)
+
+    # Conversations with simulated users.
+
+    async def _converse(
+        self,
+        step: Step,
+        prompt: RenderedPrompt,
+        user: _RowUser,
+        calls: Calls[Any],
+        listener: AnswerObserver,
+    ) -> Reply:
+        """Return a conversation as one reply. A checkpoint unless all of its replies were recalled."""
+        from trioeval.evaluation.simulated_users import TurnObserver
+
+        conversation = self._conversation(step, prompt, user)
+        observer = TurnObserver(conversation, listener)
+        observer.report()  # the replies before a transient failure
+        while conversation.speaker is not None:
+            inquiry = self._turn(step, prompt, user, conversation)
+            paid = await self.reply_source.fetch(inquiry, calls, observer)
+            if paid.reply.output is None:
+                self.reply_source.reject(inquiry)
+                raise ProviderError(
+                    "empty_reply", f"a reply of {self._name(inquiry)} has no output"
+                )
+        return conversation.reply()
+
+    def _needs_no_call(self, step: Step, prompt: RenderedPrompt, user: _RowUser) -> bool:
+        """Return whether the next reply of a conversation is available now."""
+        conversation = self._conversation(step, prompt, user)
+        if conversation.speaker is None:
+            return True
+        return self.reply_source.has_reply(self._turn(step, prompt, user, conversation))
+
+    def _conversation(self, step: Step, prompt: RenderedPrompt, user: _RowUser) -> UserConversation:
+        from trioeval.evaluation.simulated_users import UserConversation
+
+        found = self._conversations.get(step.index)
+        if found is None:
+            found = UserConversation.of(user.settings, prompt)
+            self._conversations[step.index] = found
+        return found
+
+    def _turn(
+        self, step: Step, prompt: RenderedPrompt, user: _RowUser, conversation: UserConversation
+    ) -> ProviderCall:
+        """Return the next call of a conversation."""
+        number = conversation.number
+        variables, text = prompt.vars, conversation.prompt
+        if conversation.speaker == "user":
+            request = _request(step, text, variables, {})
+            found = self.reply_source.prepare(
+                step.index, "user", user.called.place, request, number
+            )
+        else:
+            if conversation.session is not None:
+                variables = {**variables, "sessionId": conversation.session}
+            request = _request(step, text, variables, prompt.options)
+            found = self.reply_source.prepare(
+                step.index, "provider", step.provider_index, request, number
+            )
+            if user.settings.stateful:
+                found.cache_key = None  # the reply depends on more than the request
+        found.ahead = number > 0
+        return found
+
+    def _name(self, inquiry: ProviderCall) -> str:
+        return self.reply_source.names[inquiry.place]
+
+
+@attrs.frozen
+class _RowUser:
+    """The simulated user of a row."""
+
+    settings: SimulatedUser
+    called: CalledUser
+
+
+def _simulated(step: Step) -> _RowUser | None:
+    """Return the simulated user of a row; None without one."""
+    own = step.test.provider
+    if step.user is None or own is None or own.user is None:
+        return None
+    return _RowUser(own.user, step.user)
+
+
+def _called(step: Step) -> Iterator[int]:
+    """Yield the indices of the providers that a row calls."""
+    yield step.provider_index
+    if step.user is not None:
+        yield step.user.place
+
+
+def _request(
+    step: Step, prompt: str, variables: Mapping[str, Any], options: Mapping[str, Any]
+) -> Request:
+    return Request(
+        prompt=prompt,
+        vars=variables,
+        options=options,
+        test_idx=step.test_idx,
+        prompt_idx=step.prompt_idx,
+        repeat_index=step.repeat_index,
+        describe_row=partial(describe_row, step, options),
+    )
 
 
 def describe_row(step: Step, options: Mapping[str, Any]) -> dict[str, Any]:

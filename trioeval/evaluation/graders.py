@@ -122,7 +122,7 @@ def candidates(
     if (entry := grader_for(options, role)) is not None:
         yield JudgeCandidate(for_role(entry, role), f"{options_at}.options.provider")
     own = None if default is None else default.judge or default.provider
-    if own is not None:
+    if own is not None and own.user is None:
         yield JudgeCandidate(for_role(own, role), "$.defaultTest.provider", named=False)
 
 
@@ -132,7 +132,7 @@ def required_judges(steps: Expansion) -> tuple[RequiredJudge, ...]:
     found: dict[str, RequiredJudge] = {}
     for one in _all_wanted(steps):
         found.setdefault(one.key, one)
-    if _is_partly_read(steps.tests):
+    if is_partly_read(steps.tests):
         # Assertions in unread lines may be of any type; that is known only when their rows run.
         for one in _for_any_line(suite):
             found.setdefault(one.key, one)
@@ -195,9 +195,10 @@ def _for_any_line(suite: Suite) -> Iterator[RequiredJudge]:
         )
 
 
-def _is_partly_read(tests: Sequence[Test]) -> bool:
+def is_partly_read(tests: Sequence[Test]) -> bool:
+    """Return whether some tests are lines that are only read when their rows run."""
     if isinstance(tests, Joined):
-        return any(map(_is_partly_read, tests.parts))
+        return any(map(is_partly_read, tests.parts))
     return isinstance(tests, SparseTests)
 
 

@@ -311,7 +311,10 @@ class Identities:
         column = self._column(step.column, entry)
         test = step.test
         known_by = f"{column.names}{_of_test(test.known_as, step.vars)}"
-        content = column.content if test.provider is None else column.transformed
+        is_replaced = test.provider is not None and step.user is None
+        content = column.transformed if is_replaced else column.content
+        if step.user is not None:
+            content += self._text(_entry(step.user.entry))
         judged = f"{content}{self._judging_text(test)}"
         return Identity(_digest(known_by).hex(), _digest(judged).hex())
 

@@ -19,8 +19,9 @@ from trioeval.providers import Reply, Request
 from trioeval.providers.base import KeptJob, ModelIdentity
 from trioeval.suite.plain import plain_data
 
-CallRole: TypeAlias = Literal["provider", "grader", "cell", "attempt"]
-"""The role of the called provider: under test, a judge, the maker of a column's cell, or an agent."""
+CallRole: TypeAlias = Literal["provider", "user", "grader", "cell", "attempt"]
+"""The role of the called provider: under test, the player of a simulated user, a judge, the maker of a
+column's cell, or an agent."""
 
 
 @attrs.frozen

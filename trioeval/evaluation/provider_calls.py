@@ -109,6 +109,8 @@ class ProviderCall:
     """Cache key; None if the cache must not be used."""
     refresh: bool = False
     """True to ignore a cached reply and replace it."""
+    ahead: bool = False
+    """True if it goes before calls of rows that have made none."""
 
 
 class CallObserver(Protocol):
@@ -358,6 +360,7 @@ class ReplySource:
                 listener,
                 tokens=estimate.tokens,
                 money=estimate.money,
+                ahead=inquiry.ahead,
             )
         except LimitError as error:
             if lane not in self.meter.bounded_lanes:

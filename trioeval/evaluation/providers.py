@@ -129,6 +129,12 @@ def _place_of(steps: Expansion, position: int) -> str:
     for place in steps.checked_tests:
         if steps.tests[place].provider == own:
             return f"$.tests[{place}].provider"
+    for stretch in steps.stretches:
+        if stretch.shape.user is not None and stretch.shape.user.place == position:
+            from trioeval.suite.simulated_user_form import user_path
+
+            first = stretch.first_place
+            return user_path(suite.default_test, steps.tests[first], steps.path_of(first))
     return "$.tests"
 
 

@@ -483,6 +483,7 @@ class FindAccess:
         return (
             step.column.prompt.function is not None
             or step.provider_index in self.opaque
+            or (step.user is not None and step.user.place in self.opaque)
             or any(code and not is_path(code) for code in codes)
             or any(map(names_file, step.vars.values()))
             or _CODE_POINT in step.template
@@ -508,6 +509,8 @@ class FindAccess:
         yield from texts_in(step.test.options.rubric_prompt)
         yield from texts_in(step.test.options.overrides)
         yield from texts_in(step.column.prompt.config)
+        if step.user is not None and step.test.provider is not None:
+            yield from texts_in(step.test.provider.config)
 
 
 def _between_marks(text: str) -> set[str]:

@@ -379,7 +379,7 @@ def make_converter(
 
         extra = form_without_cases()
     register(Assertion, assertion_hook(converter, context, templates, extra))
-    register(ProviderEntry, provider_hook(converter, context))
+    register(ProviderEntry, provider_hook(converter, context, templates))
     register(TestOptions, options_hook(converter, context, templates))
     register(Test, test_hook(converter, context, extra))
     register(RunLimits, object_hook(converter, RunLimits))

@@ -102,9 +102,12 @@ class _RowState:
             return NOTHING_SPENT
         return JudgeUsage(usage=self.reply.usage, cost=self.reply.cost, calls=int(not self.cached))
 
-    def on_progress(self, reply: Reply, latency_ms: float, recalled: int, /) -> None:
+    def on_progress(
+        self, reply: Reply, latency_ms: float, recalled: int, /, *, cached: bool = False
+    ) -> None:
         """Store the result so far of several attempts, including those of earlier executions."""
         self.reply, self.latency_ms, self.recalled = reply, latency_ms, recalled
+        self.cached = cached
 
 
 class PromptEval:

@@ -169,6 +169,9 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
         runner = {"go": "go run", "rb": "ruby"}[program[1]]
         hint = f"write the provider in Python, or run the file with exec:{runner} {file}"
         return Problem(".id", f'"{file}" is not a Python file', hint)
+    if (prefix, rest) == ("promptfoo", "simulated-user"):
+        fault = f'"{prefix}:{rest}" talks to the providers of the suite, and is none of them'
+        return Problem(".id", fault, "make it the provider of defaultTest or of a test, an object")
     if prefix in PREFIXES_NOT_SUPPORTED:
         hint = f"if its API is compatible with OpenAI, use openai:<model> with apiBaseUrl; {_OWN}"
         return Problem(".id", f'"{prefix}:" is not supported', _INSTEAD.get(prefix, hint))

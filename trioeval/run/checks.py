@@ -15,6 +15,7 @@ from trioeval.documents.mistakes import MistakenError, nearest
 from trioeval.documents.paths import DocumentPath, read_path, show_path
 from trioeval.documents.structure import snake
 from trioeval.errors import Problem
+from trioeval.evaluation.graders import is_partly_read
 from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, texts_in
 from trioeval.executables import find_program, install_hint, missing_program
 from trioeval.grading import COMPARISONS, Assertion
@@ -415,6 +416,24 @@ def _texts(prompt: str) -> Iterator[str]:
 
 RUBRICS = frozenset({"agent-rubric", "llm-rubric"})
 """Types whose value may be left out if a `rubricPrompt` contains the rubric."""
+
+
+def wrong_users(steps: Expansion) -> Iterator[Problem]:
+    """Yield the problems of simulated users that cannot take part in a conversation."""
+    default = steps.suite.default_test or Test()
+    tests: Iterator[tuple[str, Test]] = (
+        (steps.path_of(place), steps.tests[place]) for place in steps.checked_tests
+    )
+    if default.provider is None or default.provider.user is None:
+        tests = (one for one in tests if one[1].provider is not None)
+    elif is_partly_read(steps.tests):
+        tests = itertools.chain(tests, [("$.defaultTest", Test())])
+    if (first := next(tests, None)) is not None:
+        from trioeval.suite.simulated_user_form import user_problems
+
+        yield from user_problems(
+            default, itertools.chain([first], tests), steps.suite.settings.type
+        )
 
 
 def missing_rubrics(steps: Expansion) -> Iterator[Problem]:

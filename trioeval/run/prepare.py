@@ -54,6 +54,7 @@ from trioeval.run.checks import (
     unknown_cluster_warnings,
     wrong_comparisons,
     wrong_transforms,
+    wrong_users,
 )
 from trioeval.suite.expand import Expansion, expand
 from trioeval.suite.model import Suite
@@ -541,6 +542,7 @@ def _prepare(
     problems += (
         *wrong_transforms(steps, context),
         *wrong_comparisons(steps),
+        *wrong_users(steps),
         *missing_rubrics(steps),
         *(missing_commands(steps, context.environ) if are_cases else ()),
         *missing_queries(steps, sharing),
@@ -568,7 +570,7 @@ def _prepare(
     )
     return PreparedSuite(
         suite=shown,
-        steps=expand(shown, places, first_n=first_n) if shown is not loaded else steps,
+        steps=steps.of_suite(shown),
         specs=tuple(specs),
         lane_names=names,
         graders=graders,

@@ -24,6 +24,7 @@ import attrs
 from trioeval.errors import PlanError
 from trioeval.grading import COMPARISONS
 from trioeval.sequences import LazySequence
+from trioeval.suite.grader_entries import grader_for
 from trioeval.suite.merge import ScenarioTests, inner, merged, scenario_test
 from trioeval.suite.model import MOST_ROWS, Prompt, ProviderEntry, Scenario, Suite, Test
 from trioeval.suite.tests import Joined, SparseTests, checked_places
@@ -79,6 +80,15 @@ def refers_to(reference: str, name: str) -> bool:
     return reference.endswith("*") and name.startswith(reference[:-1])
 
 
+@attrs.frozen
+class CalledUser:
+    """The provider that plays the simulated user of a test."""
+
+    place: int
+    """Its index in `Expansion.providers`."""
+    entry: ProviderEntry
+
+
 _LOOKED_AT = 2_000_000  # tests of a scenario that are examined if its settings differ
 
 
@@ -98,6 +108,8 @@ class Step:
     vars: Mapping[str, Any]
     provider_index: int
     """The index in `Expansion.providers` of the provider called: the column's, or the test's own."""
+    user: CalledUser | None = None
+    """The provider that plays the simulated user, who talks to the column's provider; None without one."""
 
     @property
     def template(self) -> str:
@@ -122,6 +134,8 @@ class Shape:
     serial: bool
     compared: bool
     """True if the outputs of each `test_idx` are compared with each other."""
+    user: CalledUser | None = None
+    """The provider that plays the simulated user."""
     rounds: int = attrs.field(init=False)
     """The number of values of `test_idx` of one test."""
     steps: int = attrs.field(init=False)
@@ -161,7 +175,6 @@ class StepSpan:
 
     start: int
     """The index of the first step."""
-    """Index of the first step."""
     stop: int
     """The index after the last step."""
     width: int
@@ -190,6 +203,11 @@ class Expansion(LazySequence[Step]):
     def __len__(self) -> int:
         return self._size
 
+    def of_suite(self, suite: Suite) -> "Expansion":
+        """Return the same steps of a suite that differs only in texts of its providers."""
+        providers = (*suite.providers, *self.providers[len(suite.providers) :])
+        return self if suite is self.suite else attrs.evolve(self, suite=suite, providers=providers)
+
     def entry(self, index: int) -> Step:
         """Return one step."""
         stretch = self.stretches[bisect.bisect_right(self._firsts, index) - 1]
@@ -210,6 +228,7 @@ class Expansion(LazySequence[Step]):
             test,
             chosen(test, combination),
             column.provider_index if own is None else own,
+            shape.user,
         )
 
     @property
@@ -401,6 +420,10 @@ class _Shapes:
         options, inherited = test.options, default.options
         whole = inner(options.disable_var_expansion, inherited.disable_var_expansion)
         variables = {**default.vars, **test.vars} if default.vars else test.vars
+        own, user = inner(test.provider, default.provider), None
+        if own is not None and own.user is not None:
+            user = self._user(own, inner(options.provider, inherited.provider))
+            own = None
         several = 1 if whole else combinations(variables)
         return Shape(
             options.repeat or inherited.repeat or self._suite.evaluate_options.repeat,
@@ -409,10 +432,21 @@ class _Shapes:
             self._allowed(
                 inner(test.providers, default.providers), inner(test.prompts, default.prompts)
             ),
-            self._place(inner(test.provider, default.provider)),
+            self._place(own),
             bool(inner(options.run_serially, inherited.run_serially)),
             self._is_compared(test, default),
+            user,
         )
+
+    def _user(self, own: ProviderEntry, judge: object) -> CalledUser | None:
+        from trioeval.suite.simulated_user_form import named_provider, user_entry
+
+        entry = None if own.user is None else user_entry(own.user, judge)
+        if entry is None:
+            return None
+        place = named_provider(entry, self._suite.providers)
+        place = self._place(entry) if place is None else place
+        return None if place is None else CalledUser(place, self._providers[place])
 
     @staticmethod
     def _is_compared(test: Test, default: Test) -> bool:
@@ -458,12 +492,14 @@ def _bare(setting: Test, named: Container[str]) -> tuple[object, ...]:
     }
     own = combinations({name: value for name, value in setting.vars.items() if name not in named})
     options = setting.options
+    called = (setting.provider, grader_for(options.provider, "text"))  # a judge may play a user
     return (
         shared,
         own,
         (options.repeat, options.disable_var_expansion, options.run_serially),
         options.disable_default_asserts,
-        (setting.providers, setting.prompts, setting.provider),
+        (setting.providers, setting.prompts),
+        [None if one is None else attrs.astuple(one) for one in called],
         any(one.type in COMPARISONS for one in setting.assertions),
     )
 

@@ -28,6 +28,7 @@ from trioeval.grading import quote
 from trioeval.scripting import names_script
 from trioeval.suite.model import LaneSettings, Prompt, ProviderEntry
 from trioeval.suite.schema_types import tool_type_mistakes
+from trioeval.suite.simulated_user import SimulatedUser
 from trioeval.suite.sources.output_paths import code_mistakes
 from trioeval.suite.sources.prompts import read_prompts
 from trioeval.suite.sources.values import config_values
@@ -85,6 +86,9 @@ _PROVIDER_KEYS = {
 
 
 _TRANSFORMS = ("transform",)
+SIMULATED_USER = "promptfoo:simulated-user"
+"""The id of a provider that talks to the providers of the suite."""
+_USER_PROVIDERS = ("userProvider", "user_provider")
 _SENT = {"multipart"}
 """Keys of a config in which `file://` names a file that is sent unchanged."""
 
@@ -210,10 +214,17 @@ def lane_mistakes(lane: LaneSettings) -> Iterator[Mistake]:
         yield Mistake(message, "write one of them", at=("delay",), key=True)
 
 
-def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
+def provider_hook(
+    converter: cattrs.Converter, context: FileContext, templates: Templates | None = None
+) -> Hook:
     """Return the hook for one provider: an id, an object with one, or an object whose only key is the id.
 
     Files that its config names are read.
+
+    Args:
+        converter: Structures the entry.
+        context: The context of files.
+        templates: Checks the syntax of templates of simulated users; None leaves that to the run.
     """
     structure = object_hook(converter, ProviderEntry)
 
@@ -250,7 +261,22 @@ def provider_hook(converter: cattrs.Converter, context: FileContext) -> Hook:
         with below(*inside, "config"):
             config = _with_files(entry, context)
             Mistakes(tool_type_mistakes(config)).raise_any()
-            return attrs.evolve(entry, config=config, own_id=own_id)
+            user = simulated_user(config) if entry.id == SIMULATED_USER else None
+            return attrs.evolve(entry, config=config, own_id=own_id, user=user)
+
+    def simulated_user(config: Mapping[str, Any]) -> SimulatedUser:
+        from trioeval.documents.environment import render_environment
+        from trioeval.suite.simulated_user_form import simulated_user_hook
+
+        # The environment is filled in as in prompts; the provider that plays it does so itself.
+        own = {key: part for key, part in config.items() if key not in _USER_PROVIDERS}
+        filled = render_environment(own, [str(own)], context)
+        Mistakes((*filled.refused, *filled.wrong)).raise_any()
+        for unset in filled.unset:
+            collect_warning(unset.message, unset.hint, *unset.at)
+        structure_user = simulated_user_hook(converter, hook, templates)
+        found: SimulatedUser = structure_user({**config, **filled.data}, None)
+        return found
 
     return hook
 
@@ -259,11 +285,13 @@ def _with_files(entry: ProviderEntry, context: FileContext) -> Mapping[str, Any]
     """Return the config of a provider with its files read and its functions called."""
     if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
-    read = config_values({k: part for k, part in entry.config.items() if k not in _SENT}, context)
+    # The provider that plays a simulated user is read like any other provider.
+    kept = {*_SENT, *(_USER_PROVIDERS if entry.id == SIMULATED_USER else ())}
+    read = config_values({k: part for k, part in entry.config.items() if k not in kept}, context)
     return {
         key: read.get(key, part)
         for key, part in entry.config.items()
-        if key in _SENT or key in read  # parts that only a run can compute are left out
+        if key in kept or key in read  # parts that only a run can compute are left out
     }
 
 

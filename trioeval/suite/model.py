@@ -35,6 +35,7 @@ from trioeval.errors import Problem
 from trioeval.grading import KINDS, Assertion, Kinds
 from trioeval.limits.model import LimitKey, SharedLimit
 from trioeval.suite.dependencies import FailedDependency
+from trioeval.suite.simulated_user import SimulatedUser
 from trioeval.text import KEY, own_description
 
 
@@ -173,6 +174,8 @@ class ProviderEntry:
     own_id: str | None = attrs.field(default=None, metadata=NOT_IN_FILES)
     """The id that names it in rows and references in place of `id`: in files, the `id` of an object that is
     itself below the id."""
+    user: SimulatedUser | None = attrs.field(default=None, metadata=NOT_IN_FILES)
+    """The settings of a simulated user, in `config` as they are written; None for other providers."""
 
     @property
     def shown_id(self) -> str:
@@ -280,7 +283,7 @@ class Test:
     description: Words | None = None
     vars: Annotated[Mapping[str, Any], _VARIABLES] = attrs.field(factory=dict)
     provider: ProviderEntry | None = None
-    """Replies in place of the provider of each column."""
+    """Replies in place of the provider of each column, or talks to it as a simulated user."""
     providers: tuple[str, ...] | None = None
     """Labels or ids of the providers that get the test, as in `ProviderEntry.prompts`; None is all."""
     prompts: tuple[str, ...] | None = None

@@ -536,8 +536,10 @@ def default_test_hook(converter: cattrs.Converter, context: FileContext, extra: 
         if isinstance(data, dict):
             extra.refuse(data)
         test: Test = converter.structure(data, Test)
-        if isinstance(data, dict) and isinstance(data.get("provider"), str):
-            return attrs.evolve(test, provider=None, judge=test.provider)
+        own = test.provider
+        is_text = isinstance(data, dict) and isinstance(data.get("provider"), str)
+        if is_text and own is not None and own.user is None:
+            return attrs.evolve(test, provider=None, judge=own)
         return test
 
     return hook

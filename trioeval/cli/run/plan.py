@@ -310,6 +310,7 @@ def _part_lines(
     prepared = part.prepared
     steps = prepared.steps
     tests = 0
+    conversations: dict[str, int] = {}
     for stretch, several in stretch_sizes(steps) if part.prepare_with_rows is None else ():
         shape = stretch.shape
         rounds = several * shape.repeats * shape.chosen
@@ -318,6 +319,9 @@ def _part_lines(
             own = shape.provider_index
             called = steps.columns[place].provider_index if own is None else own
             rows[prepared.lane_names[called]] += rounds
+        if shape.user is not None:
+            lane = prepared.lane_names[shape.user.place]
+            conversations[lane] = conversations.get(lane, 0) + rounds * len(shape.columns)
     after = f", after {', '.join(part.depends_on)}" if part.depends_on else ""
     task = "" if part.id is None else f"task {part.id}{after}: "
     size = (
@@ -328,6 +332,9 @@ def _part_lines(
     yield f"{task}{size} in {counted(len(steps.columns), 'column')}"
     if (why := prepared.why_in_order) is not None:
         yield f"  one row at a time, because {escape_control_characters(why, 200)}"
+    for lane, count in conversations.items():
+        user = f"a simulated user on lane {escape_control_characters(lane, 60)}"
+        yield f"  {counted(count, 'row is a conversation', 'rows are conversations')} with {user}"
     for column in steps.columns[:_COLUMNS]:
         entry = steps.providers[column.provider_index]
         name = escape_control_characters(entry.name, 60)

@@ -294,6 +294,8 @@ def read_result(value: Any, function: str, *, name: str) -> Reply:
             raise _wrong(f'{name}: "{key.name}" of the result must be {key.right}', part, given)
     guardrails, log_probs = given.get("guardrails"), given.get("log_probs")
     metadata = given.get("metadata") or {}
+    if given.get("session_id"):
+        metadata = {**metadata, "sessionId": given["session_id"]}
     shown, calls = given.get(output.name), given.get("tool_calls") or ()
     refusal = shown if isinstance(shown, str) else ""
     return Reply(

@@ -134,7 +134,7 @@ VIEWS: Mapping[str, ViewDescription] = {
             "call": "Its number",
             **_ROW,
             "execution": _EXECUTION,
-            "role": "The role: provider, grader or attempt",
+            "role": "The role: provider, user, grader or attempt",
             "provider": "Label or id of the provider",
             "prompt": "The prompt",
             "output": "The reply",
