@@ -168,6 +168,7 @@ MODULES: Mapping[str, str] = {
     "exec": "programs.exec",
     "python": "programs.python",
     "javascript": "programs.javascript",
+    "mcp": "mcp.entry",
     "openai-sdk": "sdk.entries",
     "anthropic-sdk": "sdk.entries",
     "google-sdk": "sdk.entries",
@@ -208,6 +209,7 @@ FORMS = (
     "exec:<command>",
     "python:<file>",
     "file://<file.js>",
+    "mcp",
 )
 """The forms of ids, for the reference page; services are those of `SERVICES`."""
 
