@@ -321,7 +321,7 @@ def test_only_listed_tools_may_be_called(tmp_path: Path) -> None:
 
 
 def test_a_refused_call_is_the_servers_message(tmp_path: Path) -> None:
-    """An error of the protocol is no crash: the server goes on, and the call is not repeated."""
+    """After an error of the protocol the server goes on, and the call is not repeated."""
 
     async def body(provider: McpProvider) -> tuple[str, ProviderError, str]:
         before = await text_of(provider, "pid")

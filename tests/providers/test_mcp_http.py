@@ -102,7 +102,7 @@ class Service:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_session_is_used_for_all_calls_and_ended(is_stream: bool) -> None:  # noqa: FBT001
-    """LEAK: the server is told the end; replies may be JSON or a stream of events."""
+    """LEAK: the session is ended; replies may be JSON or a stream of events."""
     service = Service(is_stream=is_stream)
 
     async def main() -> list[Any]:
@@ -259,7 +259,7 @@ def test_an_unreachable_server_is_a_failed_connection() -> None:
 
 
 def test_a_server_of_something_else_is_reported() -> None:
-    """A page is no message of the protocol."""
+    """A page is not a message of the protocol."""
     page = Answer(200, b"<html>", {"content-type": "text/html"})
 
     async def main() -> ProviderError:

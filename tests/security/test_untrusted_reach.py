@@ -97,6 +97,20 @@ def test_a_key_that_goes_to_a_server_of_tools_is_warned_of() -> None:
     assert "ANTHROPIC_API_KEY goes to evil.example" in warning
 
 
+def test_servers_of_tools_of_a_model_are_treated_like_its_endpoint() -> None:
+    """Programs are refused; services are hosts of the suite, and get no key of the model."""
+    started = {"enabled": True, "server": {"command": "sh"}}
+    (problem,) = problems_of(openai(mcp=started))
+    assert problem[0] == "$.providers[0].config.mcp.server.command"
+    called = {"enabled": True, "server": {"url": ELSEWHERE}}
+    assert ready(openai(mcp=called)).warnings == ()
+    token = {"type": "bearer", "token": "{{OPENAI_API_KEY}}"}
+    called["server"] = {"url": ELSEWHERE, "auth": token}
+    environ = {**ENVIRON, "PATH": "/usr/bin:/bin"}
+    found = prepare(loaded(openai(mcp=called), trusted=True), environ=environ)
+    assert any("OPENAI_API_KEY goes to evil.example" in str(one) for one in found.warnings)
+
+
 TEMPLATES = {
     "a name": "{{env.DATABASE_URL}}",
     "a filter": "{{ env.DATABASE_URL | upper }}",

@@ -579,7 +579,12 @@ def read_tool_result(result: Mapping[str, Any], wanted: ToolRequest) -> Reply:
     if result.get("isError"):
         metadata["isError"] = True
     return Reply(
-        output=json.dumps(result.get("content"), ensure_ascii=False, separators=(",", ":")),
+        output=content_of(result),
         raw=result,
         metadata=metadata,
     )
+
+
+def content_of(result: Mapping[str, Any]) -> str:
+    """Return the content of a tool's result as JSON text."""
+    return json.dumps(result.get("content"), ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,3 @@
-# Separate from `providers.mcp.servers`: one connection, without the choice of a server.
 """One connection to a server: a child process or a session over HTTP, for any number of calls at a time.
 
 The SDK reads and writes the messages. The process is a supervised tree, which ends with this process

@@ -20,7 +20,7 @@ from trioeval.providers.config import did_you_mean, nearest, show
 from trioeval.providers.generic.auth import TokenSource, fetch_token
 from trioeval.providers.http.wire import HttpClient
 from trioeval.providers.mcp.entry import McpServer, McpSettings, McpSite
-from trioeval.providers.mcp.links import McpLink
+from trioeval.providers.mcp.links import McpLink, McpTool
 
 _SHOWN_TOOLS = 10
 
@@ -124,6 +124,27 @@ class McpServers:
             return await waits_for.call(tool, arguments, on_progress)
         raise self._late(waits_for, min(limit, total))
 
+    async def offered(self, limit: float) -> tuple[McpTool, ...]:
+        """Return the tools that may be called, each name once, after connecting all servers.
+
+        Args:
+            limit: Maximum seconds, > 0.
+
+        Raises:
+            ProviderError: See `call`.
+        """
+        waits_for: McpLink | None = None
+        with trio.move_on_after(limit):
+            links = [line.connect(limit) for line in self._lines]
+            for waits_for in links:
+                await waits_for.wait_ready()
+            every = [tool for link in links for tool in link.tools.values()]
+            found = {
+                tool.name: tool for tool in reversed(every) if self._settings.offers(tool.name)
+            }
+            return tuple(reversed(found.values()))
+        raise self._late(waits_for, limit)
+
     def _find(self, tool: str, links: Sequence[McpLink]) -> McpLink:
         """Return the first connection to a server that has a tool."""
         id_, offers = self._settings.id, self._settings.offers
@@ -152,4 +173,4 @@ def _offer(tool: str, names: Sequence[str]) -> str:
         return did_you_mean(close)
     shown = ", ".join(names[:_SHOWN_TOOLS])
     more = ", …" if len(names) > _SHOWN_TOOLS else ""
-    return f"its tools are {shown}{more}" if names else "there is no tool that may be called"
+    return f"its tools are {shown}{more}" if names else "none may be called"

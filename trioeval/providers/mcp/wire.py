@@ -69,7 +69,7 @@ _exchange: ContextVar[McpExchange] = ContextVar("the exchange that a request bel
 
 @contextmanager
 def exchanging() -> Iterator[McpExchange]:
-    """Return the exchange of all requests that the block causes, in whichever task they are sent."""
+    """Return the exchange of all requests that the block causes, in any task."""
     exchange = McpExchange()
     before = _exchange.set(exchange)
     try:
