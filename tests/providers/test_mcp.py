@@ -224,6 +224,28 @@ def test_a_server_that_ends_in_a_call_is_started_again_for_the_next(tmp_path: Pa
     assert before != after
 
 
+def test_all_calls_in_flight_get_the_reason_when_a_server_ends(tmp_path: Path) -> None:
+    """It counts as one crash."""
+
+    async def body(provider: McpProvider) -> tuple[list[ProviderError], str]:
+        errors: list[ProviderError] = []
+
+        async def fail(tool: str) -> None:
+            errors.append(await failure(provider, tool))
+
+        await text_of(provider, "pid")
+        async with trio.open_nursery() as nursery:
+            for tool in ("crash", "crash", "crash", "crash"):
+                nursery.start_soon(fail, tool)
+        return errors, await text_of(provider, "echo")
+
+    found = settings(tmp_path, servers=[server(name="weather")])
+    errors, answer = with_provider(found, body)
+    message = "mcp: weather ended with exit code 3: no luck"
+    assert [error.message for error in errors] == [message] * 4
+    assert answer == "{}"
+
+
 def test_a_server_that_always_ends_is_given_up(tmp_path: Path) -> None:
     """The third crash in a row is fatal for the lane."""
 
@@ -339,8 +361,10 @@ def test_a_result_that_contradicts_its_schema_is_an_error(tmp_path: Path) -> Non
     async def body(provider: McpProvider) -> ProviderError:
         return await failure(provider, "wrong")
 
-    error = with_provider(settings(tmp_path), body)
-    assert (error.kind, "'x' is a required property" in error.message) == ("unexpected", True)
+    error = with_provider(settings(tmp_path, servers=[server(name="s")]), body)
+    assert (error.kind, error.fault) == ("unexpected", Fault.REFUSED)
+    start = "Invalid structured content returned by tool wrong: 'x' is a required property Failed"
+    assert error.message.startswith(f"mcp: s: wrong: {start}")
 
 
 def test_the_first_server_with_a_tool_is_called(tmp_path: Path) -> None:

@@ -168,10 +168,10 @@ class McpLink:
             if exchange.failure is not None:
                 raise exchange.failure from error
             is_answered = True
-            raise self._refusal(tool, clip(error.message)) from error
+            raise self._refusal(tool, error.message) from error
         except (RuntimeError, ValueError) as error:  # the result does not fit its schema
             is_answered = True
-            raise self._refusal(tool, clip(str(error))) from error
+            raise self._refusal(tool, str(error)) from error
         finally:
             self._calls -= 1
             if self._is_retired or not is_answered:
@@ -190,8 +190,10 @@ class McpLink:
         except* Exception as group:  # noqa: BLE001 - the SDK raises errors of all its parts, in groups
             failures = [self._explain(error) for error in leaves(group)]
         finally:
-            if self._failure is None and self._session is None:
-                self._failure = failures[0] if failures else self._late()
+            if self._failure is None and failures:
+                self._failure = failures[0]
+            elif self._failure is None and self._session is None:
+                self._failure = self._late()
             self._over.set()
             self._ready.set()
 
@@ -211,7 +213,9 @@ class McpLink:
         return ProviderError("connection", f"{self._name} has closed the connection")
 
     def _refusal(self, tool: str, reason: str) -> ProviderError:
-        return ProviderError("unexpected", f"{self._name}: {tool}: {reason}")
+        return ProviderError(
+            "unexpected", f"{self._name}: {tool}: {clip(' '.join(reason.split()))}"
+        )
 
     def _explain(self, error: BaseException) -> ProviderError:
         """Return the failure of a connection that could not be opened."""
