@@ -11,6 +11,7 @@ from trioeval.providers.config import Key
 from trioeval.providers.http.failures import RULES, Rule
 from trioeval.providers.local import embedding, replay, sequence, sim
 from trioeval.providers.local.recordings import FIELDS
+from trioeval.providers.mcp import entry as mcp
 from trioeval.providers.other_keys import PROMPTFOO_KEYS
 from trioeval.providers.prices import list_prices
 from trioeval.providers.resolve import FORMS
@@ -90,3 +91,12 @@ def test_every_key_of_promptfoo_is_listed() -> None:
     """Each has its valid values, in the order of the code."""
     rows = [row[:2] for row in table(PAGE, "key of promptfoo")]
     assert rows == [[f"`{key.name}`", key.right] for key in PROMPTFOO_KEYS]
+
+
+@pytest.mark.parametrize(
+    ("first", "known"), [("key of the config", mcp.KEYS), ("key of a server", mcp.SERVER_KEYS)]
+)
+def test_every_key_of_mcp_is_listed(first: str, known: Sequence[Key]) -> None:
+    """Each has its valid values, in the order of the code."""
+    rows = [row[:2] for row in table((PAGES / "mcp.md").read_text(), first)]
+    assert rows == [[f"`{key.name}`", key.right] for key in known]

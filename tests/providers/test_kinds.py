@@ -183,7 +183,7 @@ REFUSED = (
     *("voyage:chat:m", "xai:voice:m", "xai:image:m", "xai:video:m", "xai:embedding:m"),
     *("vertex:live:m", "ai21:embedding:m", "snowflake:responses:m"),
     *(f"{prefix}:m" for prefix in sorted(PREFIXES_NOT_SUPPORTED)),
-    *("a2a", "browser", "mcp", "n8n", "openclaw", "opencode", "openinterpreter", "slack"),
+    *("a2a", "browser", "n8n", "openclaw", "opencode", "openinterpreter", "slack"),
     *("elevenlabs:tts:m", "fal:image:m", "promptfoo:manual-input"),
     *(
         "promptfoo:model:m",

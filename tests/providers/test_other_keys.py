@@ -254,7 +254,7 @@ def test_keys_that_no_service_knows_are_not_sent(
     ("entry_id", "config", "expected"),
     [
         (
-            "openai:gpt-4.1",
+            "openai:responses:gpt-4.1",
             {"mcp": {"enabled": True, "server": {"command": "npx"}}},
             (
                 ".config.mcp: tools of MCP servers are not supported\n"

@@ -59,6 +59,58 @@ def openai(base: str | None = None, prefix: str = "openai:m", **config: Any) -> 
     return {"providers": [{"id": prefix, "config": {**where, **config}}]}
 
 
+def mcp(**server: Any) -> dict[str, Any]:
+    return {"providers": [{"id": "mcp", "config": {"servers": [server]}}]}
+
+
+def test_a_server_of_tools_that_is_a_program_is_refused(tmp_path: Path) -> None:
+    """A trusted suite may start it."""
+    keys = mcp(command="env", args=["sh", "x.sh"])
+    ready(keys, trusted=True)
+    (problem,) = problems_of(keys)
+    assert problem == (
+        "$.providers[0].config.servers[0].command",
+        "servers[0].command is code, and an untrusted suite runs none",
+        "leave it out; a suite that you trust runs without --untrusted",
+    )
+
+
+@pytest.mark.parametrize("token", ["{{DATABASE_URL}}", "{% if DATABASE_URL %}x{% endif %}"])
+def test_a_server_of_tools_gets_no_variable_that_is_not_allowed(token: str) -> None:
+    """Templates of its `auth` name variables of the environment."""
+    keys = mcp(url=ELSEWHERE, auth={"type": "bearer", "token": token})
+    (problem,) = problems_of(keys)
+    assert problem == (
+        "$.providers[0].config.servers[0].auth",
+        "an untrusted suite cannot read the environment variable DATABASE_URL",
+        "allow it with --allow-env DATABASE_URL",
+    )
+    ready(keys, allow_env=["DATABASE_URL"])
+
+
+def test_a_key_that_goes_to_a_server_of_tools_is_warned_of() -> None:
+    """Its vendor's hosts are others."""
+    keys = mcp(url=ELSEWHERE, auth={"type": "bearer", "token": "{{ANTHROPIC_API_KEY}}"})
+    environ = {**ENVIRON, "PATH": "/usr/bin:/bin"}
+    found = prepare(loaded(keys, trusted=True), environ=environ)
+    (warning,) = [str(one) for one in found.warnings if "ANTHROPIC" in str(one)]
+    assert "ANTHROPIC_API_KEY goes to evil.example" in warning
+
+
+def test_servers_of_tools_of_a_model_are_treated_like_its_endpoint() -> None:
+    """Programs are refused; services are hosts of the suite, and get no key of the model."""
+    started = {"enabled": True, "server": {"command": "sh"}}
+    (problem,) = problems_of(openai(mcp=started))
+    assert problem[0] == "$.providers[0].config.mcp.server.command"
+    called = {"enabled": True, "server": {"url": ELSEWHERE}}
+    assert ready(openai(mcp=called)).warnings == ()
+    token = {"type": "bearer", "token": "{{OPENAI_API_KEY}}"}
+    called["server"] = {"url": ELSEWHERE, "auth": token}
+    environ = {**ENVIRON, "PATH": "/usr/bin:/bin"}
+    found = prepare(loaded(openai(mcp=called), trusted=True), environ=environ)
+    assert any("OPENAI_API_KEY goes to evil.example" in str(one) for one in found.warnings)
+
+
 TEMPLATES = {
     "a name": "{{env.DATABASE_URL}}",
     "a filter": "{{ env.DATABASE_URL | upper }}",
@@ -258,7 +310,7 @@ def test_every_service_with_a_key_declares_its_hosts() -> None:
         - LOCAL
         - own
         - sdks
-        - {"http", "https", "bedrock", "sagemaker", "vertex"}
+        - {"http", "https", "bedrock", "mcp", "sagemaker", "vertex"}
     )
     missing = []
     for prefix in sorted(servers):

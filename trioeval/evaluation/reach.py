@@ -34,13 +34,16 @@ class SentKey:
 
 def hosts_of(spec: ProviderSpec) -> tuple[str | None, ...]:
     """Return the hosts that a provider calls; None for one that is decided per call."""
-    if (endpoint := spec.settings.endpoint) is not None:
-        return (endpoint.host.lower(),) if endpoint.host else ()
+    own = _hosts_of_endpoint(spec.settings.endpoint)
     if not spec.settings.urls:
-        return ()
+        return own
     from trioeval.providers.generic.urls import fixed_host
 
-    return tuple(map(fixed_host, spec.settings.urls))
+    return (*own, *map(fixed_host, spec.settings.urls))
+
+
+def _hosts_of_endpoint(endpoint: Endpoint | None) -> tuple[str, ...]:
+    return () if endpoint is None or not endpoint.host else (endpoint.host.lower(),)
 
 
 def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
@@ -56,13 +59,14 @@ def sent_keys(spec: ProviderSpec, own: Collection[str]) -> Iterator[SentKey]:
         return
     from trioeval.providers.vendor_hosts import vendor_of
 
-    named = (*spec.named_variables, *spec.settings.named_variables)
+    named = {*spec.named_variables, *spec.settings.named_variables}
     read = () if endpoint is None else endpoint.sent_variables
-    for variable in dict.fromkeys((*read, *named)):
+    for variable in dict.fromkeys((*read, *spec.named_variables, *spec.settings.named_variables)):
         vendor = vendor_of(variable)
         if variable in own or vendor is None:
             continue
-        for host in hosts:
+        # The key that an endpoint reads itself goes to no other host, such as that of a server of tools.
+        for host in hosts if variable in named else _hosts_of_endpoint(endpoint):
             is_safe = vendor.owns(host) or _is_place_of(endpoint, variable, own)
             yield SentKey(variable, host, is_safe)
 

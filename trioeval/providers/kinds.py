@@ -91,7 +91,7 @@ _KINDS_OF_MODELS: Mapping[str, tuple[tuple[re.Pattern[str], str], ...]] = {
 PREFIXES_NOT_SUPPORTED = frozenset(
     {
         *("a2a", "agentic", "bam", "bedrock-agent", "browser", "elevenlabs", "fal", "github"),
-        *("golang", "llama", "mcp", "modelslab", "n8n", "openclaw"),
+        *("golang", "llama", "modelslab", "n8n", "openclaw"),
         *("opencode", "openinterpreter", "package", "promptfoo", "quiverai"),
         *("ruby", "slack", "transformers", "transformers.js", "watsonx", "webhook"),
     }

@@ -169,6 +169,7 @@ MODULES: Mapping[str, str] = {
     "exec": "programs.exec",
     "python": "programs.python",
     "javascript": "programs.javascript",
+    "mcp": "mcp.entry",
     "openai-sdk": "sdk.entries",
     "anthropic-sdk": "sdk.entries",
     "google-sdk": "sdk.entries",
@@ -210,6 +211,7 @@ FORMS = (
     "exec:<command>",
     "python:<file>",
     "file://<file.js>",
+    "mcp",
 )
 """The forms of ids, for the reference page; services are those of `SERVICES`."""
 
@@ -378,7 +380,7 @@ def resolve(
                 withheld=withheld,
                 runs_code=runs_code,
             )
-            found = read(prefix, rest, own, context)
+            found = _read(read, prefix, rest, own, context)
     name = label or _without_command_secrets(entry_id)
     if isinstance(found, list) or problems:
         everything = [*problems, *(found if isinstance(found, list) else ())]
@@ -396,6 +398,18 @@ def resolve(
         named_variables=tuple(filled.names),
         label=label,
     )
+
+
+def _read(
+    read: Reader, prefix: str, rest: str, config: Mapping[str, Any], context: EntryContext
+) -> ProviderSettings | list[Problem]:
+    """Read an entry, with the tools of its servers if it has some."""
+    servers = config.get("mcp")
+    if not isinstance(servers, Mapping) or not servers.get("enabled"):
+        return read(prefix, rest, config, context)
+    from trioeval.providers.mcp.tools import read_with_tools
+
+    return read_with_tools(read, prefix, rest, config, context)
 
 
 def _not_supported(prefix: str, rest: str) -> Problem | None:

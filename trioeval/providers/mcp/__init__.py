@@ -1,0 +1,1 @@
+"""Servers of the Model Context Protocol: their processes, connections and tools."""
