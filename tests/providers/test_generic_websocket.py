@@ -10,6 +10,7 @@ import trio
 from loopback import generic, opened, problems
 from socket_server import Peer, Refusal, SocketServer, hear, serve_sockets
 
+from trioeval import collect
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers import OpenProvider, Reply, Request, open_providers
 from trioeval.providers.generic.websocket import SocketSettings
@@ -433,6 +434,30 @@ def test_a_transform_beside_a_stream_is_warned_about() -> None:
         "wss://a.example", messageTemplate="x", transformResponse="data", streamResponse="[1, true]"
     )
     assert [one.path for one in spec.warnings] == [".config.transformResponse"]
+
+
+@pytest.mark.slow
+def test_a_suite_names_its_functions_in_files(tmp_path: Path) -> None:
+    """They are called for each message, and not when the suite is loaded."""
+    (tmp_path / "code.py").write_text(
+        "def join(accumulator, data, context):\n"
+        "    return [data['data'] + context['vars']['word'], data['data'] == '.']\n"
+    )
+
+    async def main() -> Any:
+        with trio.fail_after(60):
+            async with serve_sockets(says("a", ".")[0]) as server:
+                (tmp_path / "suite.yaml").write_text(
+                    "prompts: ['Say {{word}}']\n"
+                    "tests: [{vars: {word: blue}}]\n"
+                    "providers:\n"
+                    f"  - id: {server.url}\n"
+                    "    config: {messageTemplate: '{{prompt}}', streamResponse: 'file://code.py:join'}\n"
+                )
+                [row] = await collect(tmp_path / "suite.yaml")
+                return row.error or row.output
+
+    assert trio.run(main) == ".blue"
 
 
 def test_some_keys_may_differ_for_one_call() -> None:

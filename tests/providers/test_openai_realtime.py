@@ -535,6 +535,13 @@ def test_a_server_that_never_answers_is_given_up() -> None:
     run(hear, use, websocketTimeout=50)
 
 
+def test_the_time_limit_is_that_of_all_providers_by_default() -> None:
+    """300 seconds; promptfoo's are 30."""
+    endpoint = spec_of().settings.endpoint
+    assert endpoint is not None
+    assert endpoint.timeout == 300
+
+
 def test_a_reply_that_is_too_large_is_refused() -> None:
     """All events together count."""
     delta = {"type": "response.output_text.delta", "delta": "x" * 200}

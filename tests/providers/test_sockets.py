@@ -292,6 +292,17 @@ def test_all_messages_together_are_limited() -> None:
     assert "the reply is larger than" in error.message
 
 
+def test_bytes_are_limited_and_not_characters() -> None:
+    """A text of other scripts has more bytes than characters."""
+
+    async def talk(peer: Peer) -> None:
+        await peer.receive()
+        await peer.say("語" * 400)
+        await hear(peer)
+
+    assert "the reply is larger than" in failed(talk, most=1000).message
+
+
 def test_a_cancelled_call_closes_its_socket_although_the_server_never_answers() -> None:
     """The server sees the close frame; the client waits for its answer no longer than half a second."""
 

@@ -47,6 +47,11 @@ def http(**config: Any) -> dict[str, Any]:
     return {"providers": [{"id": "https://api.example/v1", "config": config}]}
 
 
+def socket(**config: Any) -> dict[str, Any]:
+    config["messageTemplate"] = "{{prompt}}"
+    return {"providers": [{"id": "wss://api.example/v1", "config": config}]}
+
+
 def task(kind: str, **keys: Any) -> dict[str, Any]:
     return {"prompts": None, "tests": None, "tasks": [{"id": "t", "type": kind, **keys}]}
 
@@ -174,6 +179,10 @@ CODE_IN_SUITES: Mapping[str, tuple[dict[str, Any], str]] = {
         http(responseParser="file://code.py:f"),
         "$.providers[0].config.responseParser",
     ),
+    "stream of a WebSocket in a file": (
+        socket(streamResponse="file://code.py:f"),
+        "$.providers[0].config.streamResponse",
+    ),
     "filter": ({"nunjucksFilters": {"f": "code.py"}}, "$.nunjucksFilters.f"),
     "hook": ({"extensions": ["file://code.py:f"]}, "$.extensions[0]"),
     "hook of the command line": (
@@ -249,6 +258,9 @@ def test_code_is_refused_at_its_position(keys: dict[str, Any], path: str) -> Non
     [
         (http(transformResponse="json.a()"), "$.providers[0].config.transformResponse"),
         (http(transformRequest="(prompt) => prompt"), "$.providers[0].config.transformRequest"),
+        (socket(transformResponse="data.a()"), "$.providers[0].config.transformResponse"),
+        (socket(streamResponse="[1, true]"), "$.providers[0].config.streamResponse"),
+        (optioned(streamResponse="[1, true]"), "$.tests[0].options.streamResponse"),
         (optioned(transformResponse="json.a()"), "$.tests[0].options.transformResponse"),
         (
             {"prompts": [{"raw": "a", "config": {"transformRequest": "(p) => p"}}]},

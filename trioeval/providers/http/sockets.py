@@ -19,6 +19,7 @@ from trioeval.errors import ProviderError, ProviderErrorKind
 from trioeval.providers.bounds import too_large
 from trioeval.providers.http.failures import clip, excerpt, failure_text, reply_text
 from trioeval.providers.http.wire import HttpReply
+from trioeval.providers.metering import count_bytes
 
 GOODBYE = 0.5
 """Maximum seconds to wait for the server's part of the closing handshake."""
@@ -158,7 +159,7 @@ class OpenSocket:
 
     def _counted(self, event: TextMessage | BytesMessage) -> str | bytes | bytearray:
         data: str | bytes | bytearray = event.data
-        self._received += len(data)  # characters of a text, never more than its bytes
+        self._received += count_bytes(data) if isinstance(data, str) else len(data)
         if self._received > self._most:
             self._is_lost = True
             source = f"HTTP {self.reply.status} from {self.reply.source}"

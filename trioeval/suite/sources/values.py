@@ -37,7 +37,10 @@ _PROGRAMS = (".py", *SCRIPTS)
 
 
 _FUNCTION = re.compile(r"(.+\.(?:py|[cm]?[jt]s))(?::([\w.]+))?")
-_CODE_KEYS = {"responseParser", "transformRequest", "transformResponse", "validateStatus"}
+_CODE_KEYS = {
+    *("responseParser", "streamResponse", "transformRequest", "transformResponse"),
+    "validateStatus",
+}
 """Keys of a provider's config that contain code that runs for each call."""
 _UNKNOWN = object()
 """The unknown result of a function that only a run calls."""
