@@ -17,7 +17,7 @@ from server_process import open_server
 from trioeval.errors import Fault, ProviderError
 from trioeval.providers import Reply, Request
 from trioeval.providers.http.client import open_http
-from trioeval.providers.http.wire import HttpClient, TlsSettings
+from trioeval.providers.http.wire import TlsSettings, WebClient
 from trioeval.providers.mcp.entry import McpProvider, McpSettings, read
 
 REAL = Path(__file__).parent / "mcp_sdk_server.py"
@@ -27,9 +27,9 @@ REAL = Path(__file__).parent / "mcp_sdk_server.py"
 class Shared(NothingShared):
     """Shares one client."""
 
-    client: HttpClient
+    client: WebClient
 
-    async def http(self, tls: TlsSettings | None = None) -> HttpClient:  # noqa: ARG002
+    async def http(self, tls: TlsSettings | None = None) -> WebClient:  # noqa: ARG002
         """Return it."""
         return self.client
 
