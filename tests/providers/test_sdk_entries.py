@@ -74,6 +74,9 @@ def test_a_provider_of_several_requests_is_not_for_an_sdk() -> None:
     assert problem == (
         ".id: this needs several requests, and the SDK sends only one\n  use openai:responses:m-1"
     )
+    [google] = [case for case in CASES if case.prefix == "google-sdk"]
+    (problem,) = problems_of(google, rest="video:veo-3.1-generate-preview")
+    assert problem.endswith("use google:video:veo-3.1-generate-preview")
 
 
 @pytest.mark.slow

@@ -130,7 +130,9 @@ NOT_GENERATED = (
     "malformed_reply: HTTP 200 OK: the reply is not a generateContent reply; check apiBaseUrl"
 )
 NO_URI = "an image must be a data: URI; Gemini accepts others only as fileData"
-FORMS = "write google:<model>, google:embedding:<model> or google:image:<model>"
+FORMS = (
+    "write google:<model>, google:embedding:<model>, google:image:<model> or google:video:<model>"
+)
 HI = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
 
 

@@ -14,7 +14,7 @@ NO_PROJECT = Problem(
     "this provider needs a project",
     "set config.projectId, or GOOGLE_CLOUD_PROJECT in the environment or in a file given with --env-file",
 )
-IDS = "write vertex:<model> or vertex:embedding:<model>"
+IDS = "write vertex:<model>, vertex:embedding:<model>, vertex:image:<model> or vertex:video:<model>"
 
 EXPRESS = attrs.evolve(
     GENERATE,
@@ -39,7 +39,7 @@ EXPRESS = attrs.evolve(
                 Problem(
                     ".id",
                     '"text-bison" is not a known kind of Vertex model',
-                    "a name with claude, gemini, llama in it decides how the model is called",
+                    "a name with claude, gemini, llama, imagen in it decides how the model is called",
                 )
             ],
             entry="vertex:text-bison",

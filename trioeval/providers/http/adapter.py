@@ -225,6 +225,11 @@ class Adapter(ABC):
         return self.given.get("show_thinking") is True
 
     @property
+    def needs_polls(self) -> bool:
+        """True if a reply takes several requests, which an SDK does not send."""
+        return self.keeps_jobs
+
+    @property
     def url(self) -> str:
         """The URL of requests."""
         return self.endpoint.url(self.path)

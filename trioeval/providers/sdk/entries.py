@@ -140,7 +140,7 @@ def read(
     if isinstance(plain, list):
         return [*problems, *plain]
     instead = f"use {sdk.plain}:{rest}"
-    if type(plain) is not AdapterSettings:
+    if type(plain) is not AdapterSettings or plain.adapter.needs_polls:
         message = "this needs several requests, and the SDK sends only one"
         problems.append(Problem(".id", message, instead))
     elif plain.adapter.streams and not sdk.can_stream:

@@ -120,9 +120,14 @@ class ResponsesAdapter(Adapter):
         fault = "a response in the background has no time to the first token"
         return [Problem(".config.metrics", fault, "leave metrics or background out")]
 
+    @property
+    def needs_polls(self) -> bool:
+        """True for responses in the background."""
+        return bool(self.given.get("background"))
+
     def connect(self, client: HttpClient) -> HttpProvider:
         """Return a provider, which polls responses in the background."""
-        if self.given.get("background"):
+        if self.needs_polls:
             return PollingProvider(self, client, BACKGROUND)
         return super().connect(client)
 
