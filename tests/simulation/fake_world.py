@@ -31,6 +31,9 @@ from trioeval.simulation.run import SimulatedSuite
 from trioeval.testing import run_virtual
 from trioeval.usage import Usage
 
+ROUND_TRIP = 0.02
+"""Seconds until a refusal arrives."""
+
 
 @attrs.define(eq=False)
 class FakeServer:
@@ -52,7 +55,8 @@ class FakeServer:
         headers = dict(decided.headers)
         if decided.status == 429:
             self.model.end(now, decided, "sent")
-            self.observed.append(self._call(0.0, Fault.RATE_LIMITED))
+            await trio.sleep(ROUND_TRIP)
+            self.observed.append(self._call(ROUND_TRIP, Fault.RATE_LIMITED))
             wait = headers.get("retry-after-ms")
             retry_after = None if wait is None else int(wait) / 1000
             raise ProviderError(

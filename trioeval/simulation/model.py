@@ -128,7 +128,9 @@ class ProviderModel:
     failure_share: float = 0.0
     """Share of requests that fail transiently after the latency of a call, 0 to 1."""
     refusal_share: float = 0.0
-    """Share of requests that are refused at once without a hint, whatever the limits are, 0 to 1."""
+    """Share of requests that are refused without a hint, whatever the limits are, 0 to 1."""
+    refusal_latency: float = 0.05
+    """Seconds until a refusal arrives; until then, the lane starts further calls."""
     source: str = ""
     """The origin of the sample, for people."""
 

@@ -194,18 +194,21 @@ def _observed(calls: Sequence[ObservedCall], source: str) -> ProviderModel | Non
         return None
     size = min(_MOST, len(served))
     kept = (served[number * len(served) // size] for number in range(size))
-    faults = [call.fault for call in calls]
-    failures, refusals = faults.count(Fault.TRANSIENT), faults.count(Fault.RATE_LIMITED)
-    everything = len(served) + failures + refusals
-    return ProviderModel(
+    failures = [call for call in calls if call.fault is Fault.TRANSIENT]
+    refusals = [call.latency for call in calls if call.fault is Fault.RATE_LIMITED]
+    everything = len(served) + len(failures) + len(refusals)
+    model = ProviderModel(
         calls=tuple(
             SampledCall(call.latency, call.prompt_tokens, call.reply_tokens, call.money)
             for call in kept
         ),
-        failure_share=failures / everything,
-        refusal_share=refusals / everything,
+        failure_share=len(failures) / everything,
+        refusal_share=len(refusals) / everything,
         source=f"{len(served):,} calls of {source}",
     )
+    if not refusals:
+        return model
+    return attrs.evolve(model, refusal_latency=sum(refusals) / len(refusals))
 
 
 def without_random_refusals(model: ProviderModel) -> ProviderModel:

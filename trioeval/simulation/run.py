@@ -424,14 +424,18 @@ class _TaskSimulation:
         estimate: CallEstimate | None,
     ) -> Metered[None]:
         clock, server = self.whole.clock, self.whole.servers.get(lane)
-        drawn = draw(self.models[place], self.whole.suite.seed, index, calls.count)
+        model = self.models[place]
+        drawn = draw(model, self.whole.suite.seed, index, calls.count)
         call, hint = drawn.call, None
         if drawn.is_refused:
+            await clock.sleep(model.refusal_latency)
             raise CallError(Fault.RATE_LIMITED, "too many requests")
         if server is None:
             await clock.sleep(call.latency)
         else:
             if (refusal := server.refuse(clock.now, call.tokens)) is not None:
+                if model.refusal_latency:
+                    await clock.sleep(model.refusal_latency)
                 raise refusal
             hint = server.hint(clock.now)  # services write these headers when they admit a request
             server.in_flight += 1
