@@ -27,7 +27,8 @@ from typing import Any
 from trioeval.documents import read_document
 
 LOCAL = re.compile(r"^(?:echo$|python:|(?:file://)?[^:]*\.(?:py|js|mjs|cjs|ts)(?::\w+)?$)")
-GRADE = {"pass": True, "score": 0.75, "reason": "graded", "category": "A", "steps": ["one"]}
+GRADE = {"steps": ["one"], "pass": True, "score": 0.75, "reason": "graded", "category": "A"}
+GRADE |= {"verdict": "yes"}
 QUIET = {
     "PROMPTFOO_DISABLE_TELEMETRY": "1",
     "PROMPTFOO_DISABLE_UPDATE": "1",
@@ -158,10 +159,10 @@ def rewritten(suite: Row, url: str) -> Row:
     return result
 
 
-def messages(prompt: str) -> Value:
-    """The prompt; chat messages as JSON, whose white space does not count."""
+def messages(prompt: Value) -> Value:
+    """A prompt or a variable; text that is JSON as its value, because white space does not count."""
     try:
-        return json.loads(prompt)
+        return json.loads(prompt) if isinstance(prompt, str) else prompt
     except ValueError:
         return prompt
 
@@ -172,7 +173,7 @@ def outcome(file: Path) -> list[Row]:
     rows.sort(key=lambda row: (row["testIdx"], row["promptIdx"]))
     return [
         {
-            "vars": {key: v for key, v in row["vars"].items() if key != "_conversation"},
+            "vars": {key: messages(v) for key, v in row["vars"].items() if key != "_conversation"},
             "prompt": messages(row["prompt"]["raw"] or ""),
             "error": row["failureReason"] == 2,
             "output": row["failureReason"] != 2 and (row.get("response") or {}).get("output"),

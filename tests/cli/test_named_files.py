@@ -47,6 +47,28 @@ def test_a_file_must_not_be_named_twice(folder: Path, one: str, other: str) -> N
         assert str(caught.value) == f"-o {second} is the same file as --replay {first}"
 
 
+def test_run_takes_the_suite_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of the names that promptfoo knows, and only if no suite is named; its name is shown."""
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(["run", "--plan"]) == 2
+    assert "no suite file: write trioeval SUITE" in capsys.readouterr().err
+    suite = {"providers": ["echo"], "prompts": ["from JSON"], "tests": [{"vars": {"a": 1}}]}
+    Path("promptfooconfig.json").write_text(json.dumps(suite))
+    assert run_command_line(["run", "--plan"]) == 0
+    printed = capsys.readouterr()
+    assert "suite: promptfooconfig.json\n" in printed.err
+    assert "echo | from JSON" in printed.out
+    Path("promptfooconfig.yaml").write_text(json.dumps(suite | {"prompts": ["from YAML"]}))
+    assert run_command_line(["--plan"]) == 0
+    assert "echo | from YAML" in capsys.readouterr().out
+    assert run_command_line(["run", "promptfooconfig.json", "--plan"]) == 0
+    printed = capsys.readouterr()
+    assert "echo | from JSON" in printed.out
+    assert "suite: " not in printed.err
+
+
 def test_files_of_a_suite_are_not_overwritten(folder: Path) -> None:
     """They are recognised by any path; a suite may read a file twice."""
     sources = [folder / "a.json", folder / "soft.json", folder / "b.csv"]

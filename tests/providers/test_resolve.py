@@ -106,6 +106,7 @@ def unknown(entry_id: str, hint: str) -> Problem:
         ),
         ("mistralai:large", unknown("mistralai:large", 'did you mean "mistral:large"?')),
         ("llamacp:x", unknown("llamacp:x", 'did you mean "llamacpp:x"?')),
+        ("llamafile:x", unknown("llamafile:x", 'did you mean "llamacpp:x"?')),
         ("antropic", unknown("antropic", 'did you mean "anthropic:<model>"?')),
         ("openai/gpt-4.1", unknown("openai/gpt-4.1", 'did you mean "openai:gpt-4.1"?')),
         ("", unknown("", FORM)),

@@ -1,16 +1,18 @@
 """The judges that a suite needs, and the mistakes in their settings, found before the first call."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import judged
 import pytest
 from judged import suite_of
+from node_programs import NEEDS_NODE
 
 import trioeval
 from trioeval.errors import SuiteError
-from trioeval.loading.load import load_suite
+from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import PreparedSuite
 from trioeval.run.prepare import prepare
 
@@ -328,6 +330,50 @@ def test_judges_and_their_prompts_may_be_in_files(tmp_path: Path) -> None:
         suite_of({**ASKS, "rubricPrompt": "file://bad.txt"}, directory=tmp_path)
     with pytest.raises(SuiteError, match=r"rubricPrompt\[1\].*nothing_like_it"):
         suite_of({**ASKS, "rubricPrompt": ["x", "{{ y | nothing_like_it }}"]})
+
+
+def test_functions_may_make_prompts_of_judges(tmp_path: Path) -> None:
+    """They are called once, when the suite is loaded, without arguments; a plan does not call them."""
+    (tmp_path / "p.py").write_text(
+        "def one():\n    return [{'role': 'user', 'content': '{{output}}'}]\n"
+        "def bad():\n    return '{{ output | nothing_like_it }}'\ndef none():\n    return None\n"
+    )
+
+    def asks(prompt: str) -> Mapping[str, Any]:
+        return {**ASKS, "rubricPrompt": prompt}
+
+    (assertion,) = suite_of(asks("file://p.py:one"), directory=tmp_path).tests[0].assertions
+    assert assertion.rubric_prompt == [{"role": "user", "content": "{{output}}"}]
+    for prompt, message in {
+        "file://p.py": r'"file://p\.py" names no function',
+        "file://p.py:two": r'function "two" not found',
+        "file://p.py:bad": r"p\.py.*nothing_like_it",
+        "file://p.py:none": r"must return text or messages, got null",
+    }.items():
+        with pytest.raises(SuiteError, match=message):
+            suite_of(asks(prompt), directory=tmp_path)
+    document = {
+        "prompts": ["x"],
+        "providers": ["echo"],
+        "tests": [{"assert": [asks("file://p.py:none")]}],
+    }
+    planned = parse_suite(document, directory=tmp_path, kinds=judged.JUDGED, plans=True)
+    assert planned.tests[0].assertions[0].rubric_prompt == "file://p.py:none"
+
+
+@pytest.mark.slow  # a process
+@NEEDS_NODE
+def test_prompts_of_judges_may_be_in_javascript(tmp_path: Path) -> None:
+    """A file exports the prompt, or a function that returns it."""
+    (tmp_path / "p.js").write_text(
+        "module.exports = async () => 'Is {{output}} fine?'; module.exports.named = ['a', 'b'];"
+    )
+    for prompt, made in {
+        "file://p.js": "Is {{output}} fine?",
+        "file://p.js:named": ["a", "b"],
+    }.items():
+        suite = suite_of({**ASKS, "rubricPrompt": prompt}, directory=tmp_path)
+        assert suite.tests[0].assertions[0].rubric_prompt == made
 
 
 @pytest.mark.parametrize("key", ["", "sk-0123456789"])

@@ -95,6 +95,8 @@ def test_rows_of_a_dataset_are_tests(files: Files) -> None:
     assert [parse_qs(urlsplit(path).query)["length"] for path, _ in files.seen] == [["100"]] * 3
     assert all(urlsplit(path).path == "/rows" for path, _ in files.seen)
     assert all(headers["authorization"] == f"Bearer {TOKEN}" for _, headers in files.seen)
+    again = suite(DATASET.replace("huggingface", "hf"), files)
+    assert [test.vars["n"] for test in again.tests] == list(range(230))
 
 
 def test_rows_of_a_dataset_are_sent_as_they_are(files: Files) -> None:

@@ -201,6 +201,7 @@ def test_lines_of_jsonl_are_prompts(tmp_path: Path) -> None:
         ("\ufeffPrompt\nName\n", ["Name"]),
         ("prompt,label\nName,T\n\n,none\nSay,S\n", ["Name", "Say"]),
         ('label, prompt\nT, "Name, please"\n', ["Name, please"]),
+        ('prompt,label\n"a, ""b"" , c" ,\t"T" \nSay,S', ['a, "b" , c', "Say"]),
         ("prompt\nName, please, all\nSay\n", ["Name, please, all", "Say"]),
         ('prompt\n"Name, all\nSay', ['"Name, all', "Say"]),
     ],

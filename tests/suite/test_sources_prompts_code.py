@@ -328,6 +328,22 @@ def test_filters_are_functions_of_python_files(context: FileContext) -> None:
     assert render("{% for x in range(40) %}{{ x | string | loud }}{% endfor %}").endswith("38!39!")
 
 
+def test_filters_print_to_standard_error(
+    context: FileContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output of the command stays what it is, JSON for example."""
+    (context.directory / "f.py").write_text(
+        "import sys\nprint('loaded')\ndef f(text):\n    print(text, 'b', sep='-')\n    return text\n"
+        "def g(text):\n    print(text, file=sys.stdout)\n    return text\n"
+    )
+    templates = Templates(filters=load_filters({"f": "f.py", "g": "f.py"}, context))
+    assert templates.render("{{ 'a' | f }}", {}) == "a"
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "loaded\nloaded\na-b\n")
+    assert templates.render("{{ 'c' | g }}", {}) == "c"
+    assert capsys.readouterr().out == "c\n"  # the file asks for it
+
+
 def test_filters_are_functions_of_javascript_files(context: FileContext) -> None:
     """They run in the engine of templates, in all forms in which a module exports a function."""
     files = {

@@ -122,6 +122,7 @@ def test_tests_are_numbered_like_in_promptfoo(
         ("none/*.csv", "no file matches"),
         ("../*.csv", "no file matches"),
         ("huggingface://models/x", "tests from huggingface://… are not supported"),
+        ("hf://x/y", "write hf://datasets/OWNER/NAME"),
         ("az://account/box/t.csv", "tests from az://… are not supported"),
         ("tests.js", 'file not found: "tests.js"'),
         ("old.xls#1", 'tests from "old.xls#1" are not supported\n  save the file as .xlsx'),

@@ -90,7 +90,7 @@ def run(
     Parameters
     ----------
     suite
-        The suite file: JSON, YAML or TOML.
+        The suite file: JSON, YAML or TOML. Without one, promptfooconfig.yaml (or .yml, .json, .js, .ts) here.
     """
     from trioeval.cli.run.command import run_command
 

@@ -62,7 +62,7 @@ Run a suite and show its results.
 
 Usage: trioeval run SUITE [FLAGS]
 
-  SUITE  the suite file: JSON, YAML or TOML
+  SUITE  the suite file: JSON, YAML or TOML; without one, promptfooconfig.yaml of this folder
 
 Suite and input
   -r, --providers NAME     call only this provider, by label or id; repeatable    [default: none]

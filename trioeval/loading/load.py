@@ -235,12 +235,13 @@ def load_suite(
 
 def _run(file: Path, context: FileContext) -> Any:
     """Return the suite that a file of JavaScript exports."""
-    from trioeval.suite.sources.code import call_function, check_node
+    from trioeval.suite.sources.code import call_for_each, check_node
 
     context.check_code(quote(file.name))
     check_node(file, "is a suite", context)
     runs = attrs.evolve(context, trust=attrs.evolve(context.trust, plans=False))
-    return call_function(file, "value:", (), runs)
+    # Messages about the suite begin with the name of its file.
+    return call_for_each(file, "value:", [()], runs, shown="its default export")[0]
 
 
 def parse_suite(

@@ -484,7 +484,14 @@ _VENDORS_BY_MODEL = (
 )
 """Vendors by the beginning of a model's name, the most likely one first."""
 
-_VENDOR_BY_BRAND = {"chatgpt": "openai", "claude": "anthropic", "gpt": "openai", "grok": "xai"}
+_VENDOR_BY_BRAND = {
+    "chatgpt": "openai",
+    "claude": "anthropic",
+    "gpt": "openai",
+    "grok": "xai",
+    "llama": "llamacpp",
+    "llamafile": "llamacpp",
+}
 """Vendors by the names of their products, where these are used in place of the vendor's."""
 
 _SURELY = 0.85

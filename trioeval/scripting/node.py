@@ -17,6 +17,15 @@ _FIRST_WITH_TYPES = "22.6"
 _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 _ELSE = "set TRIOEVAL_NODE to its path"
 _WITHIN = 30.0
+_UNUSUAL_EXPORTS = re.compile(
+    r"\bexport\s*\*|\bexports\s*\[|\brequire\s*\(\s*[^)]*\)\s*\(|\bmodule\.exports\s*=\s*require\b"
+    r"|\bObject\s*\.|\.\.\.|__exportStar"
+)
+"""Exports that come from other files, or whose names are computed."""
+_DEFAULT_EXPORT = re.compile(r"\bmodule\s*\.\s*exports\b|\bdefault\b|\bcallApi\b")
+_NAMED_EXPORT = re.compile(
+    r"\bexports\.(\w+)\s*=|\bexport\s+(?:async\s+)?(?:function\s*\*?|class|const|let|var)\s+(\w+)"
+)
 _PROBE = "process.versions.node + ' ' + [...process.allowedNodeEnvironmentFlags].join(' ')"
 _FLAGS = ("--experimental-transform-types", "--experimental-strip-types")
 """The first one that a version knows removes types; versions that know none of them do so anyway."""
@@ -56,6 +65,30 @@ def node_fault(need: str, environ: Mapping[str, str], file: Path | None = None) 
             f"version {version}; install a newer one, or {_ELSE}"
         )
     return _syntax_fault(path, flags, file, file.stat().st_mtime_ns)
+
+
+def export_fault(file: Path, name: str | None) -> str | None:
+    """Return why a file cannot export a provider, for the sentence "it …"; None if it may.
+
+    Its code is searched, not run, so an export that the code makes in an unusual way is never refused.
+
+    Args:
+        file: JavaScript or TypeScript that exists.
+        name: The export; None for the default export.
+    """
+    source = file.read_text(encoding="utf-8", errors="replace")
+    if _UNUSUAL_EXPORTS.search(source):
+        return None
+    if name is None:
+        if _DEFAULT_EXPORT.search(source):
+            return None
+        fault = "has no default export"
+    elif re.fullmatch(r"[A-Za-z_]\w*", name) and not re.search(rf"\b{name}\b", source):
+        fault = f'exports no "{name}"'
+    else:
+        return None
+    names = ", ".join(dict.fromkeys(one[1] or one[2] for one in _NAMED_EXPORT.finditer(source)))
+    return f"{fault}; it exports {names or 'nothing'}"
 
 
 def node_command(environ: Mapping[str, str], memory_mb: int = 0) -> tuple[str, ...]:

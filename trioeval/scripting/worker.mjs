@@ -185,9 +185,15 @@ function provider(made, what) {
     const key = JSON.stringify(options);
     if (!objects.has(key)) objects.set(key, new made(options));
     const object = objects.get(key);
-    if (typeof object.callApi !== 'function') throw new TypeError('its class has no method callApi');
-    return object.callApi(prompt, context, {});
+    if (typeof object.callApi === 'function') return object.callApi(prompt, context, {});
+    if (typeof object.callEmbeddingApi !== 'function') throw new TypeError('its class has no method callApi');
+    return embedded(object.callEmbeddingApi(prompt));
   };
+}
+
+async function embedded(pending) {
+  const { embedding: output, ...rest } = (await pending) ?? {};
+  return { ...(output === undefined ? {} : { output }), ...rest };
 }
 
 async function runScript(source, values) {
@@ -210,14 +216,39 @@ function describe(error, file) {
   const places = lines.map((line) => PLACE.exec(line)).filter((found) => found !== null);
   const place = places.find((found) => file !== undefined && decodeURI(found[1]) === file) ?? places[0];
   let shown = what.split(/\s+/).join(' ').replace(/:? ?$/, '').slice(0, SHOWN);
-  if (place) shown += ` (line ${place[2]} of ${path.basename(decodeURI(place[1]))})`;
+  if (place) {
+    const other = decodeURI(place[1]);
+    shown += other === file ? ` (line ${place[2]})` : ` (line ${place[2]} of ${path.basename(other)})`;
+  }
   return { what: shown, trace: lines.join('\n').slice(0, TRACE) };
+}
+
+// Replies may contain objects of a library that refer to themselves, such as timers.
+const MOST_MEMBERS = 100_000;
+
+function stringified(answer) {
+  try {
+    return JSON.stringify(answer);
+  } catch (error) {
+    if (!/circular/i.test(error.message)) throw error;
+    return JSON.stringify(withoutCycles(answer, [], { left: MOST_MEMBERS }));
+  }
+}
+
+function withoutCycles(value, above, members) {
+  if (value === null || typeof value !== 'object' || typeof value.toJSON === 'function') return value;
+  if (above.includes(value)) return '[Circular]';
+  members.left -= 1;
+  if (members.left < 0) throw new TypeError('it refers to itself, and is too large to be copied');
+  const inside = [...above, value];
+  if (Array.isArray(value)) return value.map((one) => withoutCycles(one, inside, members));
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withoutCycles(one, inside, members)]));
 }
 
 function encode(answer, largest) {
   let message;
   try {
-    message = Buffer.from(JSON.stringify(answer));
+    message = Buffer.from(stringified(answer));
   } catch (error) {
     throw new TypeError(`the result must be JSON: ${error.message.split('\n')[0]}`);
   }
@@ -280,7 +311,7 @@ async function once([requested, answered, lifeline]) {
     }
     answer = { values };
   } catch (error) {
-    answer = { error: { ...describe(error, file), line: null, call: values.length } };
+    answer = { error: { ...describe(error, path.resolve(file)), line: null, call: values.length } };
   }
   fs.writeFileSync(Number(answered), JSON.stringify(answer));
   process.exit(0);

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args
 import attrs
 import cattrs
 
-from trioeval.documents.files import FileContext, names_file
+from trioeval.documents.files import FILE, FileContext, names_file
 from trioeval.documents.mistakes import (
     Mistake,
     MistakenError,
@@ -26,9 +26,9 @@ from trioeval.documents.placing import read_placed, structured
 from trioeval.documents.structure import Hook
 from trioeval.grading import quote
 from trioeval.grading.kind import Role
-from trioeval.scripting import names_script
+from trioeval.scripting import SCRIPTS, is_script, names_script, split_function
 from trioeval.suite.model import ProviderEntry
-from trioeval.suite.sources.prompts import read_text
+from trioeval.suite.sources.prompts import read_python, read_text
 from trioeval.templates import Templates
 from trioeval.text import json_text
 
@@ -38,7 +38,6 @@ Grader: TypeAlias = str | ProviderEntry
 Graders: TypeAlias = Grader | Mapping[Role, Grader]
 """The judge of a loaded suite: one, or one for each role."""
 
-_PROGRAMS = frozenset({".py", ".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"})
 _FORMS = 'an id, an object with "id", or an object with one of these for each role'
 
 
@@ -157,14 +156,38 @@ class _PromptReader:
                 pass
         return value
 
-    def _file_text(self, reference: str) -> str:
+    def _file_text(self, reference: str) -> Any:
+        path, function = split_function(reference.removeprefix(FILE))
+        if path.lower().endswith(tuple({".py", *SCRIPTS})):
+            return self._made_by(reference, path, function)
         file = self.context.file(reference)
-        if file.suffix.lower() in _PROGRAMS:
-            message = f"a prompt that a program makes is not supported here: {quote(reference)}"
-            raise MistakenError(Mistake(message, "name a text, JSON or YAML file"))
         text = read_text(file)
         self._check(text, file)
         return text
+
+    def _made_by(self, reference: str, path: str, function: str | None) -> Any:
+        """Return the prompt that a function without arguments returns, or that a file exports."""
+        from trioeval.suite.sources.code import call_function, check_node
+
+        self.context.check_code(quote(reference))
+        file = self.context.file(path)
+        if is_script(file):
+            check_node(file, "makes a prompt", self.context)
+            target = f"value:{function or ''}"
+        elif function is None:
+            message = f"{quote(reference)} names no function"
+            raise MistakenError(Mistake(message, f"write {reference}:<function>"))
+        else:
+            read_python(file, path, function)
+            target = function
+        if not self.context.may_run(quote(reference), f"the prompt that {quote(reference)} makes"):
+            return reference
+        made = call_function(file, target, (), self.context)
+        if not isinstance(made, str | list | dict):
+            message = f"{quote(reference)} must return text or messages, got {kind(made)}"
+            raise MistakenError(Mistake(message))
+        self._check(made if isinstance(made, str) else json_text(made), file)
+        return made
 
     def _check(self, text: str, file: Path | None = None) -> None:
         error = None if self.templates is None else self.templates.prompt_error(text)

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from trioeval.cli.run.resume import RunToContinue
 
 
+DEFAULT_SUITES = tuple(
+    f"promptfooconfig.{suffix}"
+    for suffix in ("yaml", "yml", "json", "js", "cjs", "mjs", "ts", "cts", "mts")
+)
+"""The suite files of a folder, of which the first that exists is run if none is named."""
+
+
 def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> int:
     """Load a suite and run it, and return the exit code.
 
@@ -29,6 +36,10 @@ def run_command(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> 
         OutputError: A result file or recording cannot be written.
     """
     check_flags(flags)
+    if suite is None and not flags.what.config and not continues_run(flags):
+        suite = next(filter(Path.is_file, map(Path, DEFAULT_SUITES)), None)
+        if suite is not None:
+            say(f"suite: {suite}")
     with layered(flags.output.progress_mode, os.environ):
         return _run_command(suite, flags, interrupts)
 

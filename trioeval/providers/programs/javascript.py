@@ -38,7 +38,7 @@ from trioeval.providers.programs.entries import (
 from trioeval.providers.programs.exec import DEFAULT_FUNCTION, read_result
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.scripting import MOST_WORKERS, SCRIPTS, split_function
-from trioeval.scripting.node import node_fault
+from trioeval.scripting.node import export_fault, node_fault
 
 KEYS = (
     TIMEOUT,
@@ -103,7 +103,7 @@ def read(
         problems.append(Problem(".id", f"{show(named)} is not a JavaScript file", hint))
     elif not file.is_file():
         problems.append(Problem(".id", f'file "{file}" not found'))
-    elif fault := node_fault("is a provider", context.environ, file):
+    elif fault := node_fault("is a provider", context.environ, file) or export_fault(file, member):
         problems.append(Problem(".id", f'"{file}" {fault}'))
     if problems:
         return problems

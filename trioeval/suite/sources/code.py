@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import attrs
 
@@ -113,12 +113,29 @@ def _javascript_filter(name: str, named: str, code: str, context: FileContext) -
     return JavaScriptFilter(script.expression)
 
 
+def _print(
+    *values: object,
+    sep: str | None = None,
+    end: str | None = None,
+    file: IO[str] | None = None,
+    flush: bool = False,
+) -> None:
+    """`print` in the file of a filter; standard output contains the results of the command."""
+    stream = sys.stderr if file is None else file
+    stream.write((" " if sep is None else sep).join(map(str, values)))
+    stream.write("\n" if end is None else end)
+    if flush:
+        stream.flush()
+
+
 def _run(file: Path) -> ModuleType:
     name = f"trioeval_filters_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise MistakenError(Mistake(f"{file} is not a Python file"))
     module = importlib.util.module_from_spec(spec)
+    # Of the module alone: threads render templates, so no call can replace the stream of the process.
+    vars(module)["print"] = _print
     sys.modules[name] = module  # before it runs: classes look up their module there
     try:
         spec.loader.exec_module(module)

@@ -53,6 +53,7 @@ _START = 50
 
 _YAML_START = 80
 _LINE = re.compile(r"\r?\n")
+_QUOTED_CELL = re.compile(r'("(?:[^"]|"")*+")[ \t]+')
 _DEF = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)", re.MULTILINE)
 
 
@@ -183,7 +184,8 @@ def _rows(text: str, context: FileContext) -> list[tuple[str, str]]:
 
 
 def _table(text: str, delimiter: str) -> Iterator[tuple[str, str]]:
-    lines = text.splitlines(keepends=True)
+    # The reader of the standard library takes a space behind a quoted cell for a part of the cell.
+    lines = _QUOTED_CELL.sub(r"\1", text).splitlines(keepends=True)
     header: list[str] | None = None
     for cells in csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True):
         row = [cell.strip() for cell in cells]

@@ -26,7 +26,7 @@ from trioeval.text import verbatim
 FOLDER = "remote"
 """The folder of copies, beside the stored runs."""
 _SHEETS = "https://docs.google.com/spreadsheets/"
-_DATASET = re.compile(r"huggingface://datasets/([\w.-]+)/([\w.-]+)/?(?:\?(.*))?", re.DOTALL)
+_DATASET = re.compile(r"(?:huggingface|hf)://datasets/([\w.-]+)/([\w.-]+)/?(?:\?(.*))?", re.DOTALL)
 _SHEET = re.compile(r"/spreadsheets/d/([\w-]+)(?:/|$)")
 _KEYS = ("config", "limit", "split")
 _HUB = "https://huggingface.co"
@@ -143,7 +143,7 @@ def _fetched_dataset(reference: str, context: FileContext) -> Path:
     found = _DATASET.fullmatch(reference)
     if found is None:
         message = f"{quote(_shown(reference))} names no dataset"
-        hint = f"write {DATASETS}OWNER/NAME?split=test&config=default&limit=100"
+        hint = f"write {DATASETS[0]}OWNER/NAME?split=test&config=default&limit=100"
         raise MistakenError(Mistake(message, hint))
     given = dict(parse_qsl(found[3] or "", keep_blank_values=True))
     for key in given:

@@ -95,8 +95,8 @@ SUFFIXES = (".csv", ".js", ".json", ".jsonl", ".py", ".ts", ".xlsx", ".yaml", ".
 """Suffixes of files that contain tests."""
 NONE_HINT = "add a test, or pass --allow-empty"
 
-DATASETS = "huggingface://datasets/"
-_REMOTE = ("http://", "https://", DATASETS)
+DATASETS = ("huggingface://datasets/", "hf://datasets/")
+_REMOTE = ("http://", "https://", *DATASETS)
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCRIPT = re.compile(r"(?P<file>.*\.(?P<suffix>py|[cm]?[jt]s))(?::(?P<function>[^:/]+))?")
@@ -107,7 +107,7 @@ def is_remote(reference: str) -> bool:
     """Return whether a reference to tests names a file on another machine.
 
     Example:
-        >>> is_remote("huggingface://datasets/a/b"), is_remote("file://a.csv")
+        >>> is_remote("hf://datasets/a/b"), is_remote("file://a.csv")
         (True, False)
     """
     return reference.startswith(_REMOTE)
@@ -245,8 +245,8 @@ def _check_scheme(reference: str) -> None:
     if found and found[0] != FILE:
         message = f"tests from {found[0]}… are not supported, got {quote(reference)}"
         hint = "save them to a file, as CSV or JSONL"
-        if found[0] == "huggingface://":
-            hint = "write huggingface://datasets/OWNER/NAME"
+        if found[0] in ("huggingface://", "hf://"):
+            hint = f"write {found[0]}datasets/OWNER/NAME"
         raise MistakenError(Mistake(message, hint))
 
 
