@@ -9,10 +9,9 @@ import pytest
 import trio
 from loopback import Answer, Seen, as_json, serve
 
-from trioeval import Media, Reply, Request, Row, collect, parse_suite
+from trioeval import Media, Reply, Request, Row, collect, own_provider, parse_suite
 from trioeval.providers.fake.media import picture
 from trioeval.run import prepare
-from trioeval.testing import run_virtual
 
 pytestmark = pytest.mark.network
 
@@ -107,17 +106,18 @@ def test_an_image_is_a_part_of_the_message(judge: str, body: Mapping[str, Any], 
     assert CAT.uri in json.dumps(sent)
 
 
-def test_the_pace_of_a_judge_counts_the_images_of_its_requests() -> None:
-    """PACE: the next call waits for ten images of 1600 tokens, not for the short texts that name them."""
-    starts: list[float] = []
+@pytest.mark.parametrize(("tokens", "calls"), [(15_000, 0), (40_000, 1)])
+def test_the_images_of_a_judges_request_are_reserved(tokens: int, calls: int) -> None:
+    """BUDGET: ten images of 1600 tokens count, not only the short texts that name them."""
+    asked: list[Request] = []
     pictures = tuple(Media.of(picture(f"cat {number}")) for number in range(10))
 
     async def draw(_request: Request) -> Reply:
         await trio.lowlevel.checkpoint()
         return Reply(output=pictures[0].uri, media=pictures)
 
-    async def judge(_request: Request) -> str:
-        starts.append(trio.current_time())
+    async def judge(request: Request) -> str:
+        asked.append(request)
         await trio.lowlevel.checkpoint()
         return VERDICT
 
@@ -125,15 +125,16 @@ def test_the_pace_of_a_judge_counts_the_images_of_its_requests() -> None:
         {
             "providers": ["draw"],
             "prompts": ["a cat"],
-            "tests": [
-                {"assert": [{**RUBRIC, "provider": {"id": "judge", "lane": {"tpm": 160_000}}}]}
-            ]
-            * 2,
+            "tests": [{"assert": [{**RUBRIC, "provider": "judge"}]}],
+            "evaluateOptions": {"budget": {"tokens": tokens}},
         }
     )
-    rows = run_virtual(lambda: collect(prepare(suite, providers={"draw": draw, "judge": judge})))
-    assert [row.status.is_success for row in rows] == [True, True]
-    assert 6 < starts[1] - starts[0] < 9
+    providers = {
+        "draw": own_provider(draw, max_tokens=100),
+        "judge": own_provider(judge, max_tokens=100),
+    }
+    [row] = trio.run(collect, prepare(suite, providers=providers))
+    assert (len(asked), row.status.is_success) == (calls, calls == 1)
 
 
 @pytest.mark.parametrize(
