@@ -129,8 +129,10 @@ def test_the_images_of_a_judges_request_are_reserved(tokens: int, calls: int) ->
             "evaluateOptions": {"budget": {"tokens": tokens}},
         }
     )
-    own = {"draw": draw, "judge": judge}
-    providers = {name: own_provider(one, max_tokens=100) for name, one in own.items()}
+    providers = {
+        "draw": own_provider(draw, max_tokens=100),
+        "judge": own_provider(judge, max_tokens=100),
+    }
     [row] = trio.run(collect, prepare(suite, providers=providers))
     assert (len(asked), row.status.is_success) == (calls, calls == 1)
 
