@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 # The output of runs is compared, so it must be the same in a step of GitHub Actions.
 for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
     os.environ.pop(_name, None)
+
+# Hundreds of tests start programs of ours; each would be compiled anew, which takes longer than it runs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell starts background processes with SIGINT ignored, and children inherit that: programs that tests
 # interrupt would never receive it.
