@@ -1,5 +1,6 @@
 """Settings and fixtures that every test shares."""
 
+import gc
 import os
 import signal
 import sys
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (mark := item.get_closest_marker("attack")) is not None:
             item.user_properties.append(("attack", mark.args[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the thousands of collected tests from garbage collection, which would visit them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
