@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from browser import Browser
 
@@ -45,17 +45,22 @@ settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> "Generator[None, object, object]":
+    """Collect without garbage collections, and exempt the thousands of tests from those that follow."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the kind to reports of attacks, also to those from other processes."""
     for item in items:
         if (mark := item.get_closest_marker("attack")) is not None:
             item.user_properties.append(("attack", mark.args[0]))
-
-
-def pytest_collection_finish() -> None:
-    """Exempt the thousands of collected tests from garbage collection, which would visit them each time."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

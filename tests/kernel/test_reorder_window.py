@@ -139,7 +139,7 @@ def test_a_window_that_could_never_move_is_rejected(
 
 def test_jobs_do_not_start_while_thousands_of_outcomes_wait_for_the_consumer() -> None:
     """A slow consumer bounds the memory of a run, and every job still runs."""
-    size = 20_000
+    size = 8_000
     seen = Seen()
 
     async def body(job: Job[None], calls: Calls[None]) -> None:
