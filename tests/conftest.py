@@ -1,7 +1,9 @@
 """Settings and fixtures that every test shares."""
 
+import gc
 import os
 import signal
+import sys
 from collections import Counter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -10,13 +12,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from browser import Browser
 
 # The output of runs is compared, so it must be the same in a step of GitHub Actions.
 for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
     os.environ.pop(_name, None)
+
+# Hundreds of tests start programs of ours; each would be compiled anew, which takes longer than it runs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell starts background processes with SIGINT ignored, and children inherit that: programs that tests
 # interrupt would never receive it.
@@ -37,6 +43,17 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> "Generator[None, object, object]":
+    """Collect without garbage collections, and exempt the thousands of tests from those that follow."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -61,6 +61,7 @@ def test_a_reply_that_is_not_an_attempt_is_ignored() -> None:
     assert attempt_end(Reply(output="x", metadata={"attempt": 3})) is None
 
 
+@pytest.mark.slow
 @given(st.lists(ENDS, max_size=4))
 @settings(max_examples=settings().max_examples // 4)
 def test_a_case_has_its_last_output_and_the_usage_of_all_attempts(

@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 import trio
 import trio.testing
 from hypothesis import given
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from trioeval.agent.case_order import StartOrder
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.booleans()), min_size=1, max_size=8)
 )

@@ -93,6 +93,7 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_lost_rows_are_generated_again_when_errors_are_retried(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +132,7 @@ def test_lost_rows_are_generated_again_when_errors_are_retried(
     assert (code, files(folder)) == (0, wanted)
 
 
+@pytest.mark.slow
 def test_a_retry_of_lost_rows_survives_an_interruption(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +173,7 @@ def test_after_an_early_shutdown_the_last_line_names_the_remedy(
     assert len(DatasetRows(folder / "datasets" / "made")) == 10
 
 
+@pytest.mark.slow
 def test_a_group_whose_processor_fails_is_lost_with_the_reason(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def running(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_metrics_are_served_during_the_run(tmp_path: Path) -> None:
     """They count working, waiting and blocked agents; after the run the port is closed."""
     (tmp_path / "suite.json").write_text(json.dumps(SUITE))
@@ -107,6 +108,7 @@ def test_metrics_are_served_during_the_run(tmp_path: Path) -> None:
         scrape(url)
 
 
+@pytest.mark.slow
 def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
     """No provider is called, and no run is stored."""
     (tmp_path / "suite.json").write_text('{"providers": ["echo"], "prompts": ["hi"]}')

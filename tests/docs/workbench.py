@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -134,14 +135,19 @@ def missing_plugins(start: Start) -> list[str]:
     )
 
 
+@cache
+def module_owners() -> Mapping[str, Sequence[str]]:
+    """Return the distributions of each installed top-level module; reading them all takes a while."""
+    return metadata.packages_distributions()
+
+
 def missing_modules(start: Start) -> list[str]:
     """Return the installed top-level modules that the reader of a page does not have."""
     present = present_distributions(start)
-    owners = metadata.packages_distributions().items()
     standard = sys.stdlib_module_names
     return sorted(
         module
-        for module, distributions in owners
+        for module, distributions in module_owners().items()
         if module not in standard
         and not module.startswith("_")
         and not present & {canonicalize_name(name) for name in distributions}

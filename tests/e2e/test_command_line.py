@@ -1,6 +1,7 @@
 """The command line as a user runs it: real processes, real files, real sockets, real signals."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -8,23 +9,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 from held_server import held_server
 from server_process import fake_provider, stats_of
 
+from trioeval.cli import run_command_line
+
 pytestmark = pytest.mark.slow
 
 ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
 
-def trioeval(
+def trioeval_process(
     *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+    """Run the command in a process of its own, to its end."""
     return subprocess.run(
         [sys.executable, "-m", "trioeval", *map(str, arguments)],
         cwd=cwd,
@@ -34,6 +39,23 @@ def trioeval(
         timeout=60,
         check=False,
     )
+
+
+def trioeval(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, which saves the start of an interpreter."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with (
+        chdir(cwd),
+        patch.dict(os.environ, {**ENV, **(env or {})}),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        code = run_command_line([*map(str, arguments)])
+    for stream in (out, err):
+        stream.seek(0)
+    return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -80,7 +102,7 @@ def http_suite(
 def test_a_run_writes_its_rows_in_order_and_the_reason_of_its_exit_code(tmp_path: Path) -> None:
     """Pass, fail and error differ; both files hold all rows; the exit code is 100."""
     write(tmp_path / "suite.json", echo_suite())
-    done = trioeval("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
+    done = trioeval_process("suite.json", "-o", "out.json", "-o", "out.jsonl", cwd=tmp_path)
     assert done.returncode == 100
     assert "exit 100: 1 row failed, 1 row ended in an error" in last_line(done)
     document = json.loads((tmp_path / "out.json").read_text())
@@ -331,7 +353,7 @@ def test_signals_that_are_ignored_for_a_run_do_not_end_it(tmp_path: Path, ignore
 def test_every_row_is_recorded_at_the_deadline(tmp_path: Path) -> None:
     """`maxEvalTimeMs` ends the run; rows without a verdict and the last line have this reason."""
     with fake_provider("--latency", "30") as url:
-        write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=3000))
+        write(tmp_path / "suite.json", http_suite(url, 6, maxEvalTimeMs=1000))
         done = trioeval("suite.json", "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 100
     assert "6 rows not run because of the deadline" in last_line(done)
@@ -357,7 +379,7 @@ def test_a_full_disk_is_reported_and_loses_no_paid_row(tmp_path: Path) -> None:
         pytest.skip("there is no /dev/full on this system")
     (tmp_path / "full.jsonl").symlink_to("/dev/full")
     write(tmp_path / "suite.json", echo_suite())
-    done = trioeval("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
+    done = trioeval_process("suite.json", "-o", "full.jsonl", "-o", "good.json", cwd=tmp_path)
     assert done.returncode == 1
     assert "full.jsonl: cannot be written: No space left on device\n" in done.stderr
     # How many rows were started before the file failed depends on the speed of the machine.
@@ -434,7 +456,7 @@ def test_the_fake_provider_reports_that_it_cannot_listen() -> None:
     """A port in use is reported in one line with exit code 2."""
     with fake_provider() as url:
         port = url.removesuffix("/v1").rpartition(":")[2]
-        done = trioeval("fake-provider", "--port", port, cwd=Path.cwd())
+        done = trioeval_process("fake-provider", "--port", port, cwd=Path.cwd())
     assert done.returncode == 2
     assert done.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
 

@@ -108,7 +108,7 @@ def test_a_full_disk_ends_the_run_and_keeps_complete_entries(tmp_path: Path) -> 
     content = (tmp_path / "r.jsonl").read_bytes()
     assert not content.endswith(b"\n")
     whole = content.count(b"\n")
-    replied = int(re.search(r"(\d+) not graded", done.stderr)[1])  # type: ignore[index]
+    replied = int(re.search(r"(\d+) not graded", last_line(done))[1])  # type: ignore[index]
     assert whole < replied <= whole + 3
     replayed = trioeval(
         suite, "--replay", "r.jsonl", "-n", str(whole), "--repeat", "1", cwd=tmp_path

@@ -1,4 +1,4 @@
-"""A suite of three tasks and a suite with extensions, as a user runs them: real processes and real files."""
+"""A suite of three tasks and a suite with extensions, as a user runs them, with real files."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Messages about wrong suites: real processes and files."""
+"""Messages about wrong suites, with real files."""
 
 from pathlib import Path
 

@@ -135,6 +135,7 @@ def test_not_inverts_the_verdict_and_keeps_the_score(
     assert verdict(result, "not-python") == (passed, score)
 
 
+@pytest.mark.slow
 @given(result=data, threshold=st.none() | numbers, strict=st.booleans())
 def test_any_result_has_a_meaning(result: Any, threshold: float | None, *, strict: bool) -> None:
     """Any result is a finding, with numbers that a document can store."""

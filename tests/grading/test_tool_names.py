@@ -50,6 +50,7 @@ def test_calls_are_on_separate_lines(text: str, names: str) -> None:
     assert sorted(tool_names(text)) == names.split()
 
 
+@pytest.mark.slow
 @given(st.lists(NAMES, max_size=5), st.sampled_from(["name", "function", "functionCall"]))
 def test_data_and_its_text_have_the_same_calls(names: list[str], form: str) -> None:
     """The same is true of lines of which each is a call."""

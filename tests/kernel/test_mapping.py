@@ -443,6 +443,7 @@ def test_an_observer_sees_the_requests() -> None:
     assert [(e.at, e.lane) for e in events if isinstance(e, CallStarted)] == [(0.0, "wide")]
 
 
+@pytest.mark.slow
 def test_a_thousand_lanes_run_at_once() -> None:
     """Each lane is made, and served, without a delay by the others."""
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from trioeval.testing import run_virtual
 SECONDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(SECONDS, st.integers(0, 30))
 def test_ranges_and_outcomes_are_the_same_in_the_same_order(

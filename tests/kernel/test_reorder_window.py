@@ -137,9 +137,10 @@ def test_a_window_that_could_never_move_is_rejected(
     assert str(caught.value) == message
 
 
+@pytest.mark.slow
 def test_jobs_do_not_start_while_thousands_of_outcomes_wait_for_the_consumer() -> None:
     """A slow consumer bounds the memory of a run, and every job still runs."""
-    size = 20_000
+    size = 8_000
     seen = Seen()
 
     async def body(job: Job[None], calls: Calls[None]) -> None:

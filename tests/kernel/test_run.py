@@ -649,6 +649,7 @@ def test_live_jobs_are_bounded() -> None:
     assert all(isinstance(outcome, Done) for outcome in run_virtual(main))
 
 
+@pytest.mark.slow
 def test_the_bound_of_live_jobs_follows_the_max_concurrency() -> None:
     """EAGER: a lane of 500 slots has 500 calls in flight, and 500 more while those are judged."""
     most = 0

@@ -312,6 +312,7 @@ askers = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(askers, max_size=8),
     st.integers(1, 4),

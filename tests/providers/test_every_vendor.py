@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 from damaged import JSON, check_parse, damaged
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Answer, serve
 from vendor_anthropic import MESSAGES
@@ -174,11 +174,14 @@ CONVERSATION = [
     {"role": "tool", "tool_call_id": "c1", "content": "12:30"},
     {"role": "user", "parts": [{"text": "So?"}]},
 ]
+# A law holds for all vendors, so that its examples are spread over them.
+few = settings(max_examples=settings().max_examples // 4)
 DEFAULT_ADAPTERS = {vendor.name: vendor.priced() for vendor in VENDORS}
 
 
 @pytest.mark.slow
 @every
+@few
 @given(prompt=st.text() | (damaged(CONVERSATION) | JSON).map(json.dumps))
 def test_any_prompt_is_built_or_refused(vendor: Vendor, prompt: str) -> None:
     """A request is JSON with all required fields, whatever the prompt."""
@@ -562,6 +565,7 @@ BODIES = {vendor.name: bodies(vendor) for vendor in VENDORS}
 
 @pytest.mark.slow
 @every
+@few
 @given(data=st.data(), status=st.sampled_from([200, 200, 200, 302, 400, 403, 429, 500]))
 def test_any_json_is_read_or_fails_in_a_known_way(
     vendor: Vendor, data: st.DataObject, status: int
@@ -573,6 +577,7 @@ def test_any_json_is_read_or_fails_in_a_known_way(
 
 @pytest.mark.slow
 @streaming
+@few
 @given(data=st.data())
 def test_any_stream_is_read_or_fails_in_a_known_way(
     vendor: Vendor, stream: Stream, data: st.DataObject
@@ -588,6 +593,7 @@ def test_any_stream_is_read_or_fails_in_a_known_way(
 
 @pytest.mark.slow
 @every
+@few
 @given(
     status=st.sampled_from([200, 200, 200, 400, 429, 500]),
     body=st.binary(max_size=200),

@@ -91,6 +91,7 @@ def test_tests_that_render_alike_are_independent() -> None:
     assert len({tuple(answers) for answers in one_by_one.values()}) > 1
 
 
+@pytest.mark.slow
 def test_shares_match_the_config() -> None:
     """Of many calls about the configured share fails, is refused or is wrong."""
     found = answers([str(number) for number in range(4000)], at_once=True, **MIXED)

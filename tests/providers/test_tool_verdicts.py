@@ -113,6 +113,7 @@ def parts(row: Any) -> list[Any]:
     return [(one.passed, one.score, one.reason) for one in row.verdict.parts]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     said=SAID,

@@ -131,6 +131,7 @@ STEPS = st.lists(st.integers(-9, 9), max_size=200)
 """For each step the worker that runs its next item, or dies if negative."""
 
 
+@pytest.mark.slow
 @given(collections(), st.integers(1, 4), STEPS)
 def test_a_group_has_one_worker_and_each_item_runs_once(
     config: Any, items: tuple[int, list[Group]], workers: int, steps: list[int]
@@ -159,6 +160,7 @@ def test_a_group_has_one_worker_and_each_item_runs_once(
     assert sorted(controller.ran) == [*range(count)]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 60), st.integers(1, 4), STEPS)
 def test_without_suites_items_are_distributed_as_without_the_plugin(
     config: Any, count: int, workers: int, steps: list[int]
@@ -177,6 +179,7 @@ def test_without_suites_items_are_distributed_as_without_the_plugin(
     assert [one.sent for one in ours.workers] == [one.sent for one in theirs.workers]
 
 
+@pytest.mark.slow
 @given(st.permutations([*range(12)]))
 def test_groups_go_to_different_workers(config: Any, order: list[int]) -> None:
     """Each worker starts with a group, the largest first; other items follow in their order."""

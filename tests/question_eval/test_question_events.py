@@ -239,6 +239,7 @@ some_events = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(some_events)
 def test_waits_and_runs_follow_a_reservation(events: list[Event]) -> None:
     """Nothing waits or runs without a reservation, and no event is repeated in a row."""

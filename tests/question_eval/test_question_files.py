@@ -217,6 +217,7 @@ QUESTIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         QUESTIONS,
@@ -267,6 +268,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 def test_any_file_content_is_accepted_or_reported(data: Any) -> None:
     """Each mistake is reported once, with a message and a place."""

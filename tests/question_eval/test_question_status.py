@@ -58,6 +58,7 @@ def test_errors_never_reduce_the_denominator(outcomes: list[QuestionOutcome]) ->
     assert list(values["questionsByOutcome"]) == [name for name in OUTCOMES if name in outcomes]
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 9))), max_size=4))
 def test_every_task_of_a_run_has_one_status(
     tasks: list[list[tuple[QuestionOutcome, int]]],

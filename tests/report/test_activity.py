@@ -89,6 +89,7 @@ def event_of(step: Step, at: float, in_flight: int) -> Event | None:
             return None
 
 
+@pytest.mark.slow
 @given(scripts, st.sampled_from((0.0, 1024.0, 2.0**20)))
 @example([Step(0.0, "wait", WaitReason.PACE, 9), Step(5000.0, "read", WaitReason.PACE, 0)], 0.0)
 @example(
@@ -131,6 +132,7 @@ def test_buckets_add_up_to_the_totals(script: list[Step], began_at: float) -> No
         assert sum(bucket.waits.values()) <= lane.bucket_s + 1e-6
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(steps, st.integers(0, 90)), max_size=30), steps)
 def test_rates_are_those_of_the_last_minute(starts: list[tuple[float, int]], later: float) -> None:
     """Waits are exact to the second, on a clock that starts anywhere."""

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from made_datasets import CUT, MADE, datasets
 
@@ -11,6 +12,7 @@ from trioeval.report.formats.json import compact
 from trioeval.report.strip import Strip
 
 
+@pytest.mark.slow
 @given(datasets)
 @settings(max_examples=settings().max_examples // 2)
 def test_a_result_is_read_back_as_it_was(result: DatasetResult) -> None:

@@ -48,6 +48,7 @@ def test_empty_containers_count_for_the_depth() -> None:
     assert to_json(shallow(found)) == "[" * DEEPEST + to_json(TOO_DEEP) + "]" * DEEPEST
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.text() | st.floats(allow_nan=False),

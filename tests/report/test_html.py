@@ -314,6 +314,7 @@ def test_a_large_page_has_shorter_texts() -> None:
     assert attrs.evolve(packs, characters=40_000_000).most == 1500
 
 
+@pytest.mark.slow
 def test_memory_for_a_page_does_not_grow_with_its_rows() -> None:
     """Ten times as many rows need no more memory."""
     peaks = []

@@ -337,6 +337,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return [found for key in keys for found in [(value, key), *_places(value[key])]]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_document_is_read_or_rejected(data: st.DataObject) -> None:
     """A rejected document has problems with paths."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -18,6 +19,7 @@ PARTS = st.sampled_from(["", "-", "openai", "http://h/v1", "gpt", "6b", "http", 
 KEYS = st.lists(PARTS, max_size=10).map("|".join) | st.text(max_size=5)
 
 
+@pytest.mark.slow
 @given(st.lists(KEYS, max_size=8), st.randoms(use_true_random=False))
 def test_names_are_unique_and_stable_and_nothing_is_lost(keys: list[str], random: object) -> None:
     """Each key has a name made of its parts, whatever the order is."""

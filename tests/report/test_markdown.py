@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
+import pytest
 from finished import SUITE, records_of, results_of, rows_of, totals_of
 from hostile import HUGE_LINE, TEXTS, assert_inert_markdown
 from hypothesis import given
@@ -117,6 +118,7 @@ def test_stripped_parts_are_not_in_a_markdown_page() -> None:
 _HOSTILE = [*TEXTS.values(), HUGE_LINE]
 
 
+@pytest.mark.slow
 @given(st.text() | st.sampled_from(_HOSTILE), st.text() | st.sampled_from(_HOSTILE))
 def test_foreign_text_is_one_cell_of_code(one: str, two: str) -> None:
     """Any text is in its cell, and creates no other cell, row or markup."""

@@ -224,6 +224,7 @@ async def perform(folder: Path, script: list[Step], written: BusSettings) -> Non
             event("files were removed")
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 3)
 @given(st.random_module(), steps, written_as)
 def test_a_bus_is_a_list_of_messages(

@@ -51,6 +51,7 @@ def put(draft: MessageDraft, seq: int = 7) -> tuple[Message, bytes]:
     return message_of(draft, payload_of(draft), seq=seq, msg_id=message_id(seq, 3), utc=UTC)
 
 
+@pytest.mark.slow
 @given(drafts)
 def test_ag_50_any_draft_is_read_back_equal(draft: MessageDraft) -> None:
     message, payload = put(draft)
