@@ -394,11 +394,12 @@ class _TaskSimulation:
             await self._ask(judge, job, calls)
 
     async def _ask(self, place: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
-        lanes, (overhead, factor) = self.lanes[place], self._bounds[place]
-        lane, bound = lanes[job.index % len(lanes)], overhead
+        lanes = self.lanes[place]
+        lane = lanes[job.index % len(lanes)] if len(lanes) > 1 else lanes[0]
         if not self._learns:  # reservations have no effect
             await calls(lane, self._send, place, lane, job.index, calls, None)
             return
+        bound, factor = self._bounds[place]
         if factor:
             drawn = draw(self.models[place], self.whole.suite.seed, job.index, calls.count + 1)
             bound += math.ceil(drawn.call.prompt_tokens * factor)
