@@ -180,3 +180,17 @@ def test_the_clock_wakes_equal_sleepers_in_their_order() -> None:
 
     trio.run(main, clock=clock)
     assert woken == [(0, 3.0), (1, 3.0), (2, 3.0)]
+
+
+def test_a_stopped_simulation_ends_at_once() -> None:
+    """The rows so far are its result; nothing is simulated for the others."""
+    rows = 0
+
+    def is_stopped() -> bool:
+        nonlocal rows
+        rows += 1
+        return rows >= 10
+
+    found = simulate(simulated(2000, maxConcurrency=5), is_stopped=is_stopped)
+    assert 10 <= found.requests < 40
+    assert found.makespan < 10

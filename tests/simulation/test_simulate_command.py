@@ -2,12 +2,16 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trioeval.cli.app import run_command_line
+from trioeval.cli.commands.simulate import simulate_command
+from trioeval.cli.flags import SimulateFlags
+from trioeval.cli.interrupts import Interrupts
 
 SUITE: dict[str, Any] = {
     "providers": [
@@ -188,3 +192,13 @@ def test_tasks_that_cannot_be_simulated_are_named(capfd: pytest.CaptureFixture[s
     message = "a task of type columns cannot be simulated: its calls follow from its replies"
     assert message in capfd.readouterr().err
     assert run_command_line(["simulate", "s.json", "--latency", "1", "--task", "main"]) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_signal_ends_a_simulation(capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing of the forecast is printed, and the exit code is that of the signal."""
+    interrupts = Interrupts(received=[signal.SIGTERM])
+    assert simulate_command(Path("s.json"), SimulateFlags(latency=("1",)), interrupts) == 143
+    found = capfd.readouterr()
+    assert found.err == "interrupted before it finished; exit 143\n"
+    assert not found.out

@@ -138,6 +138,7 @@ def simulate(
     /,
     *,
     given: SimulateGroup = SimulateFlags(),  # noqa: B008 - frozen
+    interrupts: _Injected,
 ) -> int:
     """Forecast the duration, cost and refusals of a run on a virtual clock, and compare settings of lanes.
 
@@ -148,7 +149,7 @@ def simulate(
     """
     from trioeval.cli.commands.simulate import simulate_command
 
-    return simulate_command(suite, given)
+    return simulate_command(suite, given, interrupts)
 
 
 @app.command(name="init", group=_TOOLS)

@@ -5,16 +5,21 @@ many rows, its first ones stand for all of them: the ratio of two simulations of
 makespan of the whole.
 """
 
+import functools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import attrs
 
 from trioeval.kernel import LaneSpec
 from trioeval.report.activity import lane_names
 from trioeval.simulation.model import ServerLimits
-from trioeval.simulation.run import Forecast, LaneForecast, SimulatedSuite, simulate
+from trioeval.simulation.run import Forecast, LaneForecast, SimulatedSuite, never, simulate
 from trioeval.text import number_text
+
+Run: TypeAlias = Callable[[SimulatedSuite], Forecast]
+"""Simulates a suite."""
 
 MOST_ROWS = 3000
 """Rows that stand for all others in the comparison of settings."""
@@ -72,23 +77,27 @@ class SuiteForecast:
     """Sentences."""
 
 
-def forecast_suite(suite: SimulatedSuite, *, compare: bool = True) -> SuiteForecast:
+def forecast_suite(
+    suite: SimulatedSuite, *, compare: bool = True, is_stopped: Callable[[], bool] = never
+) -> SuiteForecast:
     """Simulate a suite, and then with other settings.
 
     Args:
         suite: The suite.
         compare: False simulates the present settings only.
+        is_stopped: As for `simulate`; the result is incomplete then.
     """
+    run = functools.partial(simulate, is_stopped=is_stopped)
     seeds = _SEEDS if suite.rows <= _SEVERAL else 1
     found = sorted(
-        (simulate(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)),
+        (run(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)),
         key=lambda forecast: forecast.makespan,
     )
     forecast = found[len(found) // 2]
     comparisons: Sequence[AlternativeEffect] = ()
     recommendations: Sequence[str] = ()
     if compare and forecast.makespan > 0:
-        comparisons = _compare(suite, forecast)
+        comparisons = _compare(suite, forecast, run)
         recommendations = recommend(forecast, comparisons)
     return SuiteForecast(
         forecast=forecast,
@@ -159,13 +168,13 @@ def _busy(lane: LaneForecast | None) -> float:
     return sum(bool(bucket[0]) for bucket in lane.buckets) * lane.bucket_s
 
 
-def _compare(suite: SimulatedSuite, forecast: Forecast) -> Sequence[AlternativeEffect]:
+def _compare(suite: SimulatedSuite, forecast: Forecast, run: Run) -> Sequence[AlternativeEffect]:
     sample = suite.first(MOST_ROWS)
-    base = _median(sample)
+    base = _median(sample, run)
     scale = 1.0 if base.rows == 0 else forecast.rows / base.rows
     found = []
     for one in alternatives(suite, forecast):
-        other = _median(one.suite.first(MOST_ROWS))
+        other = _median(one.suite.first(MOST_ROWS), run)
         ratio = other.makespan / base.makespan if base.makespan else 1.0
         found.append(
             AlternativeEffect(
@@ -181,10 +190,10 @@ def _compare(suite: SimulatedSuite, forecast: Forecast) -> Sequence[AlternativeE
     return found
 
 
-def _median(suite: SimulatedSuite) -> Forecast:
+def _median(suite: SimulatedSuite, run: Run) -> Forecast:
     """Return the middle one of a few simulations, of a single one if the suite is large."""
     seeds = _SEEDS if suite.rows <= _SEVERAL else 1
-    found = [simulate(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)]
+    found = [run(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)]
     middle = statistics.median_low(one.makespan for one in found)
     return next(one for one in found if one.makespan == middle)
 

@@ -10,7 +10,7 @@ does not wait for them.
 
 import heapq
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import trio
@@ -19,12 +19,8 @@ _FOREVER = 1e9
 """Seconds to sleep if nothing can happen any more; the caller's `fail_after` ends that at once."""
 
 
-@attrs.define(eq=False, repr=False)
-class _Sleeper:
-    """A task that sleeps."""
-
-    task: trio.lowlevel.Task | None
-    """None after it was cancelled."""
+_Sleeper: TypeAlias = list[trio.lowlevel.Task]
+"""The task that sleeps; empty after it was cancelled. A list, as every simulated call has one."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -56,13 +52,12 @@ class VirtualClock(trio.abc.Clock):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Jump to the next instant, and return 0; Trio asks for it when every task waits."""
         sleepers = self._sleepers
-        while sleepers and sleepers[0][2].task is None:
+        while sleepers and not sleepers[0][2]:
             heapq.heappop(sleepers)
         if sleepers and sleepers[0][0] <= deadline:
-            at, _, sleeper = heapq.heappop(sleepers)
+            at, _, (task,) = heapq.heappop(sleepers)
             self.now = max(self.now, at)
-            if sleeper.task is not None:
-                trio.lowlevel.reschedule(sleeper.task)
+            trio.lowlevel.reschedule(task)
             return 0
         if deadline == math.inf:
             return _FOREVER
@@ -71,12 +66,12 @@ class VirtualClock(trio.abc.Clock):
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for a number of seconds, ≥ 0. A checkpoint."""
-        sleeper = _Sleeper(trio.lowlevel.current_task())
+        sleeper: _Sleeper = [trio.lowlevel.current_task()]
         self._count += 1
         heapq.heappush(self._sleepers, (self.now + seconds, self._count, sleeper))
 
         def abort(_raise: Any) -> trio.lowlevel.Abort:
-            sleeper.task = None
+            sleeper.clear()
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)

@@ -9,6 +9,7 @@ The limits are those of a server: it counts requests and tokens and refuses the 
 of the fake provider, which shares none with the lanes.
 """
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ def draw(model: ProviderModel, seed: int, row: int, number: int) -> DrawnCall:
     calls = model.calls
     block, place = divmod(row, _BLOCK)
     # Each row of a block gets another part of the sample, so that a short run has its mean as well.
-    bits, mixed = _mixed(seed, block, number), _mixed(seed, row, number)
+    bits, mixed = _block_bits(seed, block, number), _mixed(seed, row, number)
     call = calls[int((_permuted(place, bits) + (mixed & _LOW) / _HALF) * len(calls)) // _BLOCK]
     if not model.failure_share and not model.refusal_share:
         return DrawnCall(call, fails=False, is_refused=False)
@@ -180,6 +181,12 @@ def _permuted(place: int, bits: int) -> int:
     """Return the image of a place under a permutation of a block, chosen by random bits."""
     place = place * (bits | 1) & _BLOCK - 1
     return ((place ^ place >> 3) * (bits >> 8 | 1) + (bits >> 16)) & _BLOCK - 1
+
+
+@functools.lru_cache(maxsize=1024)
+def _block_bits(seed: int, block: int, number: int) -> int:
+    """Return the random bits that the rows of a block share."""
+    return _mixed(seed, block, number)
 
 
 def _mixed(seed: int, row: int, number: int) -> int:

@@ -84,8 +84,7 @@ def forecast_lines(
     """
     forecast = found.forecast
     lanes = counted(len(forecast.lanes), "lane")
-    requests = counted(forecast.requests, "request")
-    yield f"{suite.all_rows:,} rows, {requests} on {lanes}; nothing was called"
+    yield f"{suite.all_rows:,} rows, {forecast.requests:,} requests on {lanes}; nothing was called"
     for name, model in suite.models.items():
         yield f"  {name}: {model_text(model)}"
     yield from (f"note: {note}" for note in notes)

@@ -5,7 +5,7 @@ rendering, grading by code, and the store. Hooks, shared limits and tools of mod
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from trioeval.errors import CallError, Fault, UsageError
 from trioeval.evaluation.judging import WIDTH
 from trioeval.evaluation.metering import CallEstimate, CallMeter, meter_of
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.kernel import Budget, Calls, Job, Lanes, LaneSpec, Metered, Outcome, run_plan
+from trioeval.kernel import Budget, Calls, Job, Lanes, LaneSpec, Metered, NotRun, Outcome, run_plan
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
@@ -187,8 +187,18 @@ class Forecast:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def simulate(suite: SimulatedSuite) -> Forecast:
+def never() -> bool:
+    """Return False: nothing stops a simulation by default."""
+    return False
+
+
+def simulate(suite: SimulatedSuite, *, is_stopped: Callable[[], bool] = never) -> Forecast:
     """Run a suite on a virtual clock. Equal arguments give equal results. Not inside a Trio run.
+
+    Args:
+        suite: The suite.
+        is_stopped: Called after each row. Once it returns True the simulation ends, and its result is that
+            of the rows so far.
 
     Raises:
         RuntimeError: Nothing can happen any more although rows are left; a fault of trioeval.
@@ -198,7 +208,7 @@ def simulate(suite: SimulatedSuite) -> Forecast:
     async def main() -> Forecast:
         try:
             with trio.fail_after(_DEADLOCK_AFTER):
-                return await _SuiteSimulation(suite, clock).run()
+                return await _SuiteSimulation(suite, clock, is_stopped).run()
         except trio.TooSlowError:
             msg = "the simulation stands still; please report this fault of trioeval"
             raise RuntimeError(msg) from None
@@ -231,6 +241,8 @@ class _SuiteSimulation:
 
     suite: SimulatedSuite
     clock: VirtualClock
+    is_stopped: Callable[[], bool]
+    scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     lanes: Lanes = attrs.field(init=False)
     activity: Activity = attrs.field(init=False)
     servers: dict[str, ServerModel] = attrs.field(init=False)
@@ -268,9 +280,10 @@ class _SuiteSimulation:
             await self._run_task(task)
             over[task.part.id].set()
 
-        async with trio.open_nursery() as nursery:
-            for task in self.suite.tasks:
-                nursery.start_soon(perform, task)
+        with self.scope:
+            async with trio.open_nursery() as nursery:
+                for task in self.suite.tasks:
+                    nursery.start_soon(perform, task)
         now = self.clock.now
         return Forecast(
             rows=sum(self.counts.values()), makespan=now, lanes=self._forecasts(now), **self.counts
@@ -286,7 +299,8 @@ class _SuiteSimulation:
             task.plan(lanes),
             body.perform,
             lanes=self.lanes,
-            emit=_ignore,
+            emit=self._on_outcome,
+            never_ran=_ignore,
             deadline=self.suite.deadline,
             observe=self.activity.observe,
             max_live_jobs=limits if is_questions else options.max_live_jobs,
@@ -297,6 +311,10 @@ class _SuiteSimulation:
         self.counts["failed"] += summary.failed + summary.timed_out
         cut = summary.interrupted + summary.blocked + summary.not_run
         self.counts["not_run"] += cut
+
+    async def _on_outcome(self, _outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - a question does not wait
+        if self.is_stopped():
+            self.scope.cancel("the simulation is stopped")
 
     def _forecasts(self, now: float) -> Mapping[str, LaneForecast]:
         found = {}
@@ -394,11 +412,12 @@ class _TaskSimulation:
             await self._ask(judge, job, calls)
 
     async def _ask(self, place: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
-        lanes, (overhead, factor) = self.lanes[place], self._bounds[place]
-        lane, bound = lanes[job.index % len(lanes)], overhead
+        lanes = self.lanes[place]
+        lane = lanes[job.index % len(lanes)] if len(lanes) > 1 else lanes[0]
         if not self._learns:  # reservations have no effect
             await calls(lane, self._send, place, lane, job.index, calls, None)
             return
+        bound, factor = self._bounds[place]
         if factor:
             drawn = draw(self.models[place], self.whole.suite.seed, job.index, calls.count + 1)
             bound += math.ceil(drawn.call.prompt_tokens * factor)
@@ -471,5 +490,5 @@ class _TaskSimulation:
         return known.overhead, mean / real
 
 
-async def _ignore(_outcome: Outcome[None]) -> None:
-    """Discard an outcome."""
+async def _ignore(_jobs: range, _outcome: NotRun) -> None:
+    """Discard the outcomes of jobs that were never started."""

@@ -1,5 +1,6 @@
 """`trioeval simulate`: the forecast of a run, on a virtual clock, without calling a provider."""
 
+import gc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ import attrs
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import RunFlags, SimulateFlags, SuiteFlags, check_flags, read_age
+from trioeval.cli.interrupts import Interrupts
 from trioeval.cli.run.command import load
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
@@ -42,7 +44,7 @@ _LIMITS = {
 }
 
 
-def simulate_command(suite: Path, given: SimulateFlags) -> int:
+def simulate_command(suite: Path, given: SimulateFlags, interrupts: Interrupts) -> int:
     """Simulate a suite, show the forecast, and return the exit code.
 
     Raises:
@@ -72,7 +74,15 @@ def simulate_command(suite: Path, given: SimulateFlags) -> int:
     simulated, notes = _simulated(prepared, given, figures, observed)
     if not simulated.rows:
         raise UsageError("the suite has no rows to simulate")
-    found = forecast_suite(simulated, compare=given.compare)
+    gc.collect()
+    gc.freeze()  # else each full collection looks at the whole program again
+    interrupts.begin_run()
+    found = forecast_suite(
+        simulated, compare=given.compare, is_stopped=lambda: bool(interrupts.received)
+    )
+    if interrupts.received:
+        say(f"interrupted before it finished; exit {interrupts.code}")
+        return interrupts.code
     if given.json:
         show(json.dumps(forecast_json(simulated, found, questions, notes), indent=2))
     else:
