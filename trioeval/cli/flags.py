@@ -200,12 +200,15 @@ class StorageFlags:
 
 @attrs.frozen(kw_only=True)
 class StartFlags:
-    """Flags that say whether a run is stored, and which run is continued."""
+    """Flags that say where a run runs, whether it is stored, and which run is continued."""
 
     write: Annotated[bool | None, effective("on")] = None
     """Store the run in the database."""
     resume: str | None = None
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
+    on: Annotated[str | None, effective("this process")] = None
+    """Run the rows on the workers of a Dask cluster: `dask://host:8786`, or `local:4` for processes of this
+    machine."""
 
 
 @attrs.frozen(kw_only=True)
