@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cyclopts.validators import Number
 
     from trioeval.cli.flag_types import (
+        ClusterName,
         Count,
         Database,
         EnvFiles,
@@ -206,9 +207,7 @@ class StartFlags:
     """Store the run in the database."""
     resume: str | None = None
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
-    on: Annotated[str | None, effective("this process")] = None
-    """Run the rows on the workers of a Dask cluster: `dask://host:8786`, or `local:4` for processes of this
-    machine."""
+    on: ClusterName = None
 
 
 @attrs.frozen(kw_only=True)

@@ -208,6 +208,7 @@ class Coordinator:
         for number, shard in [*self._shards.items()]:
             if shard.worker == worker:
                 del self._shards[number]
+                self._cluster.cancel(number)  # else a worker with the same address might run it
                 for row in shard.left.values():
                     row.losses += 1
                 self._place_again(shard)

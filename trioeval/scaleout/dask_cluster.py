@@ -31,6 +31,8 @@ REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
 _CLOSED_WITHIN = 15.0
 _SHOWN = 10  # differences of workers
+_LOST = (OSError, RuntimeError, TimeoutError, ValueError)
+"""What Dask raises if its scheduler is lost or its client is closed."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -48,6 +50,7 @@ class DaskCluster:
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
+    _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
         init=False, default=None
     )
@@ -94,10 +97,15 @@ class DaskCluster:
         for worker in self._sessions:
             events.on_worker(worker)
 
+    def disconnect(self) -> None:
+        """Report nothing more."""
+        self._events = None
+
     def submit(self, worker: str, shard: Shard) -> None:
         """Start a shard on a worker."""
         session = self._sessions.get(worker, "")
-        self._request(functools.partial(self._submit, worker, session, shard))
+        request = functools.partial(self._submit, worker, session, shard)
+        self._request(functools.partial(self._try_submit, request, shard.number))
 
     def cancel(self, number: int) -> None:
         """Cancel a shard."""
@@ -105,8 +113,7 @@ class DaskCluster:
 
     def stop(self) -> None:
         """Let all workers start no more rows."""
-        stop = functools.partial(self._client.run, stop_rows, self._name, on_error="ignore")
-        self._request(stop)
+        self._request(self._stop)
 
     def _request(self, function: Callable[[], Any]) -> None:
         if self._requests is not None:
@@ -116,11 +123,20 @@ class DaskCluster:
         """Call Dask in a thread, one request after another, until cancelled."""
         self._requests, requests = trio.open_memory_channel[Callable[[], Any]](float("inf"))
         task_status.started()
-        async with self._requests, requests:
-            async for request in requests:
-                await trio.to_thread.run_sync(request)
+        try:
+            async with self._requests, requests, trio.open_nursery() as self._nursery:
+                async for request in requests:
+                    await trio.to_thread.run_sync(request)
+        finally:
+            self._requests = self._nursery = None
 
     # ---- in other threads
+
+    def _try_submit(self, submit: Callable[[], None], number: int) -> None:
+        try:
+            submit()
+        except _LOST as error:
+            self._report(functools.partial(self._ended, number, error))
 
     def _submit(self, worker: str, session: str, shard: Shard) -> None:
         key = f"{self._name}-{shard.number}"
@@ -141,13 +157,20 @@ class DaskCluster:
     def _cancel(self, number: int) -> None:
         future = self._futures.pop(number, None)
         if future is not None:
-            future.cancel()
+            with suppress(*_LOST):
+                future.cancel()
+
+    def _stop(self) -> None:
+        with suppress(*_LOST):
+            self._client.run(stop_rows, self._name, on_error="ignore")
 
     def _on_done(self, number: int, future: Future[int]) -> None:
         error: Exception | None = None
         if future.status == "error":
             found = future.exception()
             error = found if isinstance(found, Exception) else RuntimeError(str(found))
+        elif future.status != "finished":
+            error = RuntimeError("the scheduler is lost")
         self._report(functools.partial(self._ended, number, error))
 
     def _on_messages(self, event: tuple[float, Any]) -> None:
@@ -159,16 +182,16 @@ class DaskCluster:
         _at, facts = event
         match facts:
             case {"action": "add-worker", "worker": str(worker)}:
-                self._report(
-                    functools.partial(self._request, functools.partial(self._join, worker))
-                )
+                self._report(functools.partial(self._start_join, worker))
             case {"action": "remove-worker", "worker": str(worker)}:
                 self._report(functools.partial(self._lost, worker))
 
     def _join(self, worker: str) -> None:
         """Check a worker that has joined; one that cannot run the suite is not used."""
         run = functools.partial(self._client.run, worker_facts, self._name, on_error="return")
-        found = run(workers=[worker]).get(worker)
+        found: object = None
+        with suppress(*_LOST):
+            found = run(workers=[worker]).get(worker)
         wrong = self._wrong(worker, found)
         if not wrong and isinstance(found, WorkerFacts):
             self._report(functools.partial(self._joined, worker, found.session))
@@ -185,16 +208,19 @@ class DaskCluster:
     # ---- in the thread of the run
 
     def _ended(self, number: int, error: Exception | None) -> None:
-        future = self._futures.pop(number, None)
-        if future is None or self._events is None:
-            return
-        # A lost shard is reported with its worker.
-        if future.status in {"finished", "error"}:
+        # Nothing is known of a shard that was cancelled, also because its worker was lost.
+        if self._events is not None:
             self._events.on_shard_end(number, error)
+        self._futures.pop(number, None)
 
     def _received(self, data: bytes) -> None:
         if self._events is not None:
             self._events.on_messages(unpack(data, self._find))
+
+    def _start_join(self, worker: str) -> None:
+        if self._nursery is not None:
+            join = functools.partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+            self._nursery.start_soon(join, functools.partial(self._join, worker))
 
     def _joined(self, worker: str, session: str) -> None:
         if worker not in self._sessions:
@@ -264,13 +290,16 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
         UsageError: The scheduler is unreachable.
     """
     if isinstance(address, LocalWorkers):
-        local = LocalCluster(
-            n_workers=address.count,
-            processes=True,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        )
+        try:
+            local = LocalCluster(
+                n_workers=address.count,
+                processes=True,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        except _LOST as error:
+            raise UsageError(f"--on: the workers cannot be started: {error}") from error
         return local, Client(local, set_as_default=False)
     try:
         return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
@@ -283,7 +312,7 @@ def _close(local: LocalCluster | None, client: Client, name: str) -> None:
     if local is None:
         try:
             client.unregister_worker_plugin(name)
-        except (OSError, RuntimeError, TimeoutError, ValueError):
+        except _LOST:
             logging.getLogger("trioeval").debug("the plugin is not removed", exc_info=True)
     for topic in ("all", client.id):  # else the scheduler logs that it cannot send the last events
         with suppress(ValueError):

@@ -13,6 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -290,7 +291,13 @@ class WorkerSession:
                 self._facts = attrs.evolve(facts, error=str(error))
                 return
             digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
-            async with open_suite_limits(self._prepared, warn=self._warn) as limits:
+            async with AsyncExitStack() as stack:
+                opened = open_suite_limits(self._prepared, warn=self._warn)
+                try:
+                    limits = await stack.enter_async_context(opened)
+                except TrioevalError as error:
+                    self._facts = attrs.evolve(facts, error=str(error))
+                    return
                 self._lanes = make_lanes(self._prepared, limits=limits)
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._batch.send_continuously)

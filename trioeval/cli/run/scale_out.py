@@ -86,9 +86,12 @@ class OpenWorkers:
             run.recorded_replies,
         )
         self._cluster.connect(coordinator)
-        async with open_coordinator(coordinator):
-            task_status.started(coordinator.adapt)
-            await trio.sleep_forever()
+        try:
+            async with open_coordinator(coordinator):
+                task_status.started(coordinator.adapt)
+                await trio.sleep_forever()
+        finally:
+            self._cluster.disconnect()
 
 
 @attrs.frozen
