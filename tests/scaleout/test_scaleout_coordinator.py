@@ -140,7 +140,7 @@ class ToyCluster:
 
 @attrs.define
 class Records(RecordObserver):
-    """What the run has recorded."""
+    """The calls and rows that the run has recorded."""
 
     calls: Counter[int] = attrs.field(factory=Counter)
     rows: Counter[int] = attrs.field(factory=Counter)

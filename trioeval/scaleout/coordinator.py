@@ -268,7 +268,7 @@ class Coordinator:
             waiting.clear()
 
     async def watch_workers(self) -> None:
-        """Stop the run if there are no workers for a long time."""
+        """Stop the run after a long time without workers."""
         without = 0.0
         while True:
             await trio.sleep(1)
@@ -298,7 +298,7 @@ class Coordinator:
         self._changed.set()
 
     def _forget(self, row: SentRow) -> None:
-        """Remove a row that is no longer awaited, and cancel its shard if that has no other row."""
+        """Remove a row that its job has given up, and cancel its shard if that has no other row."""
         if self._rows.get((row.task, row.index)) is row:
             del self._rows[row.task, row.index]
         if row.row is not None:
@@ -404,7 +404,7 @@ class Coordinator:
     # ---- records
 
     def _record_call(self, call: CallRecord) -> None:
-        # Also if its row is no longer awaited: it is paid.
+        # Also if its job has given up the row: it is paid.
         if self._journal is not None:
             self._journal.call(call)
         for observer in self._observers:
@@ -482,7 +482,7 @@ class SentTask:
             raise ProviderError("worker_crashed", message)
 
     def rows(self, outcome: Outcome[Any], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
-        """Return the row of a job: that of its worker, or one that says why there is none."""
+        """Return the row of a job: that of its worker, or one with the reason why it did not run."""
         job = outcome.index
         row = self._rows.pop(job, None)
         if row is not None:

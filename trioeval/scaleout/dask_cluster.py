@@ -32,7 +32,7 @@ REACHED_WITHIN = 20.0
 _CLOSED_WITHIN = 15.0
 _SHOWN = 10  # differences of workers
 _LOST = (OSError, RuntimeError, TimeoutError, ValueError)
-"""What Dask raises if its scheduler is lost or its client is closed."""
+"""The exceptions of Dask if its scheduler is lost or its client is closed."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -61,7 +61,7 @@ class DaskCluster:
         """Open the sessions of all workers, and compare their facts. Called in a thread.
 
         Raises:
-            UsageError: There is no worker, or some cannot run the suite; all of them are named.
+            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
         """
         if not self._client.scheduler_info(n_workers=-1)["workers"]:
             try:
@@ -264,7 +264,7 @@ async def open_cluster(
         warn: Called with harmless failures.
 
     Raises:
-        UsageError: The scheduler is unreachable, there is no worker, or some cannot run the suite.
+        UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
     own = await trio.to_thread.run_sync(coordinator_facts, prepared)

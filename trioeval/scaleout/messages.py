@@ -1,4 +1,4 @@
-"""What the coordinator and its workers send to each other.
+"""The messages between the coordinator and its workers.
 
 Secrets are not sent: keys of providers come from the environment of each worker. Steps and providers are not
 sent with a row either, because both sides have the same expansion of the suite.
@@ -65,7 +65,7 @@ class RejectedReply:
 
 
 Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
-"""What a worker sends as soon as it happens."""
+"""A message of a worker, sent as soon as its event happens."""
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
 """Returns the step of a row and its provider, by the id of its task and its index."""
@@ -83,7 +83,7 @@ def _reduce_mapping(value: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 
 _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
-"""How to pickle objects that Python itself cannot pickle."""
+"""The reducers of objects that Python itself cannot pickle."""
 
 
 def pack(messages: Iterable[Message]) -> bytes:
@@ -102,7 +102,7 @@ def unpack(data: bytes, find: FindStep) -> Sequence[Message]:
         data: The bytes, from a worker of the own run.
         find: Returns what is not sent with a row.
     """
-    # Dask itself unpickles everything that workers send: test_scaleout_messages.py.
+    # Dask itself unpickles everything that workers send.
     found: list[Any] = pickle.loads(data)  # noqa: S301
     return [_row(one, find) if isinstance(one, list) else one for one in found]
 
