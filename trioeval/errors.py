@@ -119,6 +119,19 @@ logging.getLogger("trioeval").addHandler(logging.NullHandler())
 class TrioevalError(Exception):
     """The base of every exception that trioeval raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Initialisers take other arguments than `args`, which Python would pass to them.
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[TrioevalError], args: tuple[Any, ...], facts: Mapping[str, Any]
+) -> TrioevalError:
+    """Return a pickled exception."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(facts)
+    return error
+
 
 @attrs.frozen
 class Problem:

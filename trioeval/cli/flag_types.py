@@ -55,6 +55,15 @@ EnvFiles = Annotated[
         "Variables that are set and not empty take precedence.",
     ),
 ]
+ClusterName = Annotated[
+    str | None,
+    effective("this process"),
+    Parameter(
+        name="--on",
+        help="Run the rows on the workers of a Dask cluster: `dask://host:8786`, or `local:4` for processes "
+        "of this machine.",
+    ),
+]
 OmitZeroCounters = Annotated[
     Switch,
     Parameter(

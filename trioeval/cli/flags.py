@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cyclopts.validators import Number
 
     from trioeval.cli.flag_types import (
+        ClusterName,
         Count,
         Database,
         EnvFiles,
@@ -201,12 +202,13 @@ class StorageFlags:
 
 @attrs.frozen(kw_only=True)
 class StartFlags:
-    """Flags that say whether a run is stored, and which run is continued."""
+    """Flags that say where a run runs, whether it is stored, and which run is continued."""
 
     write: Annotated[bool | None, effective("on")] = None
     """Store the run in the database."""
     resume: str | None = None
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
+    on: ClusterName = None
 
 
 @attrs.frozen(kw_only=True)

@@ -43,6 +43,7 @@ from trioeval.suite.dependencies import Unsatisfied
 
 if TYPE_CHECKING:
     from trioeval.evaluation.hooks import Hooks
+    from trioeval.evaluation.prepared import PreparedTask
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -228,6 +229,10 @@ class OpenTask:
     """The task id; None if the suite is a single task."""
     row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
+
+
+AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]
+"""Changes an open task before it runs, for example the place where its rows run."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -32,7 +32,7 @@ from trioeval.evaluation.registers import SharedData
 from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
-from trioeval.evaluation.task_run import Body, KeptTaskRows, OpenTask, TaskRun
+from trioeval.evaluation.task_run import AdaptTask, Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
 from trioeval.loading.structure import converter_of
@@ -78,6 +78,8 @@ class TaskOptions:
     """The rows of the seed files of datasets; None without datasets."""
     agents: AgentRunContext | None
     """The shared state of agent tasks; None if there are none."""
+    adapt: AdaptTask | None = None
+    """Changes each open task before it runs; None leaves them as they are."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -226,7 +228,8 @@ async def _open(
         task = await _prompt_task(has, stack, options)
     if part.id is not None:
         task = attrs.evolve(task, id=part.id, rows_for_later_tasks=options.left.get(part.id))
-    return await _resumed(part, task, tools, options.journal, is_late=is_late)
+    task = await _resumed(part, task, tools, options.journal, is_late=is_late)
+    return task if options.adapt is None else options.adapt(part, task)
 
 
 def check_judge_lanes(prepared: PreparedSuite, lanes: Lanes) -> None:

@@ -26,7 +26,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row, TaskRows
 from trioeval.evaluation.status import Status
-from trioeval.evaluation.task_run import Emit, EmitMany, Observers, TaskRun
+from trioeval.evaluation.task_run import AdaptTask, Emit, EmitMany, Observers, TaskRun
 from trioeval.grading import KINDS, Kinds
 from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
@@ -105,6 +105,8 @@ class RunOptions:
     datasets: DatasetOptions = attrs.field(factory=DatasetOptions)
     agents: AgentOptions | None = None
     """The settings of tasks of type `agent`; None keeps their folders only during the run."""
+    adapt: AdaptTask | None = None
+    """Changes each open task before it runs; None leaves them as they are."""
 
 
 @attrs.frozen
@@ -215,6 +217,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 settled=how.settled,
                 datasets=how.datasets,
                 seeds=seeds,
+                adapt=how.adapt,
                 agents=await _open_agents(prepared, how, stack)
                 if "agent" in prepared.task_types
                 else None,

@@ -471,6 +471,17 @@ def read_calls(connection: sqlite3.Connection, key: int) -> list[StoredCall]:
     ]
 
 
+def read_call_keys(connection: sqlite3.Connection, key: int, row: CallKey) -> list[CallKey]:
+    """Return the keys of all replies to a row that may be used again."""
+    found = connection.execute(
+        "SELECT DISTINCT role, question, row_id FROM call WHERE key = ? AND recalled", (key,)
+    )
+    return [
+        attrs.evolve(row, role=role, question=question, row=row_id)
+        for role, question, row_id in found
+    ]
+
+
 def read_call(
     connection: sqlite3.Connection, key: int, call: CallKey, execution: int
 ) -> tuple[str, float, bool] | None:

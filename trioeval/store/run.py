@@ -37,6 +37,7 @@ from trioeval.store.records import (
     plain,
     read_body,
     read_call,
+    read_call_keys,
     read_reply,
     record_texts,
     stored_json,
@@ -361,6 +362,23 @@ class StoredRun(RunJournal):
     def job(self, key: CallKey, /) -> KeptJob:
         """Return the record of the job of a call."""
         return StoredJob(key, self._place, self._writer, self._read, self._jobs)
+
+    def recorded_replies(self, task: str | None, index: int) -> list[tuple[CallKey, RecordedReply]]:
+        """Return all replies to a row that earlier executions of the run recorded and did not reject.
+
+        Unreadable ones are left out.
+        """
+        part = self._parts.get(task)
+        if not self._resumed or part is None:
+            return []
+        try:
+            keys = read_call_keys(
+                self._read(), part << INDEX_BITS | index, CallKey(task, index, "provider", b"")
+            )
+        except sqlite3.Error:
+            return []
+        found = ((key, self.recorded_reply(key)) for key in keys)
+        return [(key, reply) for key, reply in found if reply is not None]
 
     def reject(self, key: CallKey, /) -> None:
         """Record that the reply to this request was unusable: no later execution reuses it."""

@@ -10,6 +10,7 @@ from cyclopts.validators import Number
 
 from trioeval.cli.arguments import LATEST
 from trioeval.cli.flag_types import (
+    ClusterName,
     Count,
     Database,
     EnvFiles,
@@ -55,6 +56,7 @@ def resume(
     limits: LimitGroup = LimitFlags(),  # noqa: B008 - frozen
     keep: StorageGroup = StorageFlags(),  # noqa: B008
     output: OutputGroup = OutputFlags(),  # noqa: B008
+    on: ClusterName = None,
     interrupts: _Injected,
 ) -> int:
     """Continue an interrupted run with the flags that it was started with."""
@@ -64,7 +66,7 @@ def resume(
         what=SuiteFlags(env_file=env_file),
         limits=limits,
         keep=keep,
-        begin=StartFlags(resume=run),
+        begin=StartFlags(resume=run, on=on),
         output=output,
     )
     return run_command(None, flags, interrupts)

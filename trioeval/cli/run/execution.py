@@ -33,7 +33,7 @@ from trioeval.cli.terminal import say
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import RecordObserver
-from trioeval.evaluation.task_run import Observers, RowOf
+from trioeval.evaluation.task_run import AdaptTask, Observers, RowOf
 from trioeval.kernel import Event, Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.providers.secrets import hide_in
@@ -52,6 +52,7 @@ from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
+    from trioeval.cli.run.scale_out import OpenWorkers, ScaleOut
     from trioeval.columns.result import DatasetResult
     from trioeval.limits.backend import SharedLimits
     from trioeval.providers.local.record import Recorder
@@ -125,6 +126,8 @@ class Execution:
     """Shows the run on stderr while it runs, and how it ended."""
     environ: Mapping[str, str] = attrs.field(factory=dict)
     """The variables of the process."""
+    scale_out: ScaleOut | None = None
+    """The cluster on which the rows run; None runs them in this process."""
     stopping: StopRequests = attrs.field(init=False, factory=StopRequests)
     _activity: Activity | None = attrs.field(init=False, default=None)
     """The activity of the lanes, once they exist."""
@@ -138,7 +141,8 @@ class Execution:
             StoreError: The run cannot be stored, or is running elsewhere; no provider was called.
             OutputError: A result file cannot be created; no provider was called.
             LimitError: The backend of the shared limits is unreachable; no provider was called.
-            UsageError: Metrics cannot be served; no provider was called.
+            UsageError: Metrics cannot be served, or the workers of `--on` cannot run the suite; no provider
+                was called.
         """
         async with (
             self._metrics() as metrics,
@@ -150,6 +154,10 @@ class Execution:
             )
             agents = await self._open_agents(sharing)
             telemetry = await self._open_telemetry(sharing)
+            workers = None
+            if self.scale_out is not None:
+                opened = self.scale_out.open(self.prepared, self.start.id, self._warn)
+                workers = await sharing.enter_async_context(opened)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
             collector = self._collector(run)
@@ -164,6 +172,7 @@ class Execution:
                     agents=agents,
                     metrics=metrics,
                     telemetry=telemetry,
+                    workers=workers,
                 )
                 self._is_over = True
             finally:
@@ -269,6 +278,7 @@ class Execution:
         agents: AgentOptions | None,
         metrics: RunMetrics | None,
         telemetry: Telemetry | None,
+        workers: OpenWorkers | None,
     ) -> None:
         lanes = make_lanes(self.prepared, limits=limits)
         watching = RunViews(
@@ -338,6 +348,7 @@ class Execution:
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.show)
+                adapt = await self._adapt(workers, run, records, nursery)
                 await run_with_options(
                     self.prepared,
                     RunOptions(
@@ -362,9 +373,25 @@ class Execution:
                             reconcile=self.storage.reconcile,
                         ),
                         agents=agents,
+                        adapt=adapt,
                     ),
                 )
                 nursery.cancel_scope.cancel("the suite has ended")
+
+    async def _adapt(
+        self,
+        workers: OpenWorkers | None,
+        run: StoredRun,
+        observers: Sequence[RecordObserver],
+        nursery: trio.Nursery,
+    ) -> AdaptTask | None:
+        """Return the function that lets rows run on workers; None if they run here."""
+        if workers is None:
+            return None
+        adapt: AdaptTask = await nursery.start(
+            workers.serve, run, observers, self.stopping.event, self._warn
+        )
+        return adapt
 
     def _tracing(
         self, run: StoredRun, lanes: Lanes, began_at: float

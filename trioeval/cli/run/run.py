@@ -56,6 +56,7 @@ from trioeval.text_safety import escape_control_characters
 
 if TYPE_CHECKING:
     from trioeval.cli.run.resume import RunToContinue
+    from trioeval.cli.run.scale_out import ScaleOut
 
 _NEW_OBJECTS = 50_000
 """New objects between two garbage collections of a run: more would interrupt its calls for too long."""
@@ -92,7 +93,7 @@ def run_loaded(
     _check_files(suite, flags, own_environment)
     changed = with_flags(suite, flags, environment)
     try:
-        prepared = _prepared(loaded, changed, flags, environment)
+        prepared = prepare_with_flags(loaded, changed, flags, environment)
     except TooManyRowsError as error:
         if not plans:
             raise
@@ -113,6 +114,7 @@ def run_loaded(
         prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
         if found is None and not plans:
             check_folders(prepared)
+    scale_out = _scale_out(loaded, given, flags, prepared)
     if plans:
         from trioeval.cli.run.plan import plan_lines
 
@@ -148,12 +150,28 @@ def run_loaded(
         interrupts=interrupts,
         progress=_progress(suite, flags, environment),
         environ=os.environ,
+        scale_out=scale_out,
     )
     check_not_suite_files(_written(flags), [*execution.start.files, *named_files(suite)])
     return _execute(execution)
 
 
-def _prepared(
+def _scale_out(
+    loaded: LoadedSuite, given: RunFlags, flags: RunFlags, prepared: PreparedSuite
+) -> ScaleOut | None:
+    """Return the cluster of `--on`; None without it.
+
+    Raises:
+        UsageError: It cannot be used.
+    """
+    if given.begin.on is None:
+        return None
+    from trioeval.cli.run.scale_out import ScaleOut
+
+    return ScaleOut.of(loaded.named, given, flags, prepared)
+
+
+def prepare_with_flags(
     loaded: LoadedSuite, suite: Suite, flags: RunFlags, environment: EnvironmentSettings
 ) -> PreparedSuite:
     """Prepare a suite with the filters of flags.

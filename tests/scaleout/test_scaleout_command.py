@@ -1,0 +1,212 @@
+"""`--on local:2` as a command: interrupts, a killed run that is continued, and refusals."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_process import fake_provider, stats_of
+
+from trioeval.cli import run_command_line
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+]
+
+WIDTH = 8
+ROWS = 120
+
+
+def suite(url: str) -> dict[str, Any]:
+    config = {"apiBaseUrl": url, "apiKey": "k"}
+    lane = {"maxConcurrency": WIDTH, "retryDelay": 0.02}
+    return {
+        "providers": [{"id": "openai:chat:m", "config": config, "lane": lane}],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": f"word {number}"}} for number in range(ROWS)],
+    }
+
+
+def session_of(process: int) -> int | None:
+    """Return the id of the session of a process; None if it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return None
+    state, _parent, _group, session = text.rpartition(")")[2].split()[:4]
+    return None if state == "Z" else int(session)
+
+
+def processes_of(session: int) -> list[int]:
+    """Return the processes of a session, which its first process has given its id."""
+    every = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [process for process in every if session_of(process) == session]
+
+
+@contextmanager
+def command(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run trioeval in a session of its own, and end everything in it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trioeval", *words, "--no-progress", "--no-table"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            for left in processes_of(process.pid):
+                os.kill(left, signal.SIGKILL)
+
+
+def wait_served(url: str, process: "subprocess.Popen[str]", count: int) -> None:
+    """Wait until a fake provider has replied often enough."""
+    while process.poll() is None and stats_of(url)["ok"] < count:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+
+
+def wait_gone(session: int) -> None:
+    """Wait until a session has no process."""
+    for process in processes_of(session):
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(process)
+            ended, _, _ = select.select([handle], [], [], 60)
+            os.close(handle)
+            assert ended, f"process {process} remains"
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_interrupt_of_the_terminal_reaches_the_run_and_not_its_workers(
+    tmp_path: Path, count: int
+) -> None:
+    """The first one drains, the second one cancels; every row is written, and no process remains."""
+    with fake_provider("--latency", "0.2") as url:
+        (tmp_path / "s.json").write_text(json.dumps(suite(url)))
+        with command(tmp_path, "s.json", "--on", "local:2", "-o", "o.jsonl") as process:
+            wait_served(url, process, 20)
+            for _ in range(count):
+                # As a terminal does: all processes of its foreground group.
+                os.killpg(process.pid, signal.SIGINT)
+            _, text = process.communicate(timeout=110)
+            wait_gone(process.pid)  # law LEAK
+        assert process.returncode == 130, text
+        served = stats_of(url)["ok"]
+    rows = rows_of(tmp_path)
+    finished = [row for row in rows if row["success"]]
+    assert len(rows) + ("not run" in text) >= len(finished)
+    assert 20 <= len(finished) < ROWS
+    if count == 1:
+        assert len(finished) == served, "running rows end"
+    assert "Traceback" not in text
+
+
+@pytest.mark.timeout(300)  # three programs and two clusters start
+def test_a_killed_run_ends_its_workers_and_is_continued_without_a_second_payment(
+    tmp_path: Path,
+) -> None:
+    """Law RESUME: on this machine or on workers, only calls in flight are made again."""
+    log = tmp_path / "log.jsonl"
+    with fake_provider("--latency", "0.2", "--log", str(log)) as url:
+        (tmp_path / "s.json").write_text(json.dumps(suite(url)))
+        with command(tmp_path, "s.json", "--on", "local:2") as process:
+            wait_served(url, process, 30)
+            process.kill()
+            process.wait()
+            wait_gone(process.pid)  # Dask's workers end with their parent
+        with command(
+            tmp_path, "resume", "--on", "local:2", "--no-cache", "-o", "o.jsonl"
+        ) as process:
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 0, text
+    rows = rows_of(tmp_path)
+    assert [row["response"]["output"] for row in rows] == [
+        f"say word {number}" for number in range(ROWS)
+    ]
+    served = [json.loads(line) for line in log.read_text().splitlines()]
+    paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
+    assert len(paid) == ROWS
+    assert sum(paid.values()) - ROWS <= WIDTH
+
+
+# Refusals; nothing is started.
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Run a suite in the folder of the test; return the message with which it is refused."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(more: dict[str, Any], *words: str) -> str:
+        base = {
+            "providers": ["echo"],
+            "prompts": ["say {{word}}"],
+            "tests": [{"vars": {"word": 1}}],
+        }
+        Path("s.json").write_text(json.dumps(base | more))
+        assert run_command_line(["s.json", *words]) == 2
+        assert not Path(".trioeval").exists(), "no run was started"
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "named"),
+    [
+        ({"evaluateOptions": {"budget": {"requests": 3}}}, [], "a budget"),
+        ({}, ["--max-cost", "1"], "a budget"),
+        ({}, ["--record", "r.jsonl"], "--record"),
+        ({}, ["--trace", "t.json"], "--trace"),
+        ({}, ["--filter-sample", "1"], "--filter-sample without --filter-sample-seed"),
+        ({"prompts": ["{{word}} {{_conversation}}"]}, [], "_conversation"),
+        ({"tests": [{"options": {"storeOutputAs": "x"}}]}, [], "storeOutputAs"),
+        ({"tests": [{"options": {"runSerially": True}}]}, [], "runSerially"),
+        (
+            {
+                "providers": ["echo", {"id": "echo", "label": "b"}],
+                "tests": [
+                    {"assert": [{"type": "max-score"}, {"type": "contains", "value": "say"}]}
+                ],
+            },
+            [],
+            "max-score",
+        ),
+    ],
+)
+def test_what_cannot_run_on_workers_yet_is_refused_by_name(
+    refused: Callable[..., str], more: dict[str, Any], words: list[str], named: str
+) -> None:
+    text = refused(more, "--on", "local:2", *words)
+    assert "cannot be used on several workers yet" in text
+    assert named in text
+
+
+def test_a_wrong_cluster_is_refused_with_its_value(refused: Callable[..., str]) -> None:
+    assert "got 'local:0'" in refused({}, "--on", "local:0")
+
+
+def test_without_the_extra_the_command_names_it(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "pip install 'trioeval[dask]'" in refused({}, "--on", "local:2")

@@ -1,0 +1,322 @@
+"""The Dask cluster of a run: its workers are checked before anything is paid, then run shards.
+
+Dask's client has a thread with its own event loop. Nothing of it is called in the thread of Trio that may
+wait, and its callbacks only pass on what happened.
+"""
+
+import functools
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+import trio
+from distributed import Client, Future, LocalCluster
+
+from trioeval.errors import UsageError
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.nurseries import open_plain_nursery
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers
+from trioeval.scaleout.coordinator import ClusterEvents
+from trioeval.scaleout.facts import coordinator_facts, differences
+from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
+from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
+from trioeval.scaleout.worker import LoadSuite
+from trioeval.suite.expand import Step
+from trioeval.suite.model import ProviderEntry
+
+REACHED_WITHIN = 20.0
+"""Seconds to reach the scheduler, and then for its first worker."""
+_CLOSED_WITHIN = 15.0
+_SHOWN = 10  # differences of workers
+_LOST = (OSError, RuntimeError, TimeoutError, ValueError)
+"""The exceptions of Dask if its scheduler is lost or its client is closed."""
+
+
+@attrs.define(eq=False, repr=False)
+class DaskCluster:
+    """The workers of a Dask cluster for one run; a `Cluster`."""
+
+    _client: Client
+    _name: str
+    """The name of the plugin, and the beginning of the keys of tasks."""
+    _own: WorkerFacts
+    _find: FindStep
+    _warn: Callable[[str], None]
+    _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
+    _events: ClusterEvents | None = attrs.field(init=False, default=None)
+    _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
+    """The session of each worker that can run shards."""
+    _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
+    _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
+    _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
+        init=False, default=None
+    )
+
+    # ---- the start
+
+    def check(self, plugin: RunPlugin) -> None:
+        """Open the sessions of all workers, and compare their facts. Called in a thread.
+
+        Raises:
+            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
+        """
+        if not self._client.scheduler_info(n_workers=-1)["workers"]:
+            try:
+                self._client.wait_for_workers(1, timeout=REACHED_WITHIN)
+            except TimeoutError:
+                raise UsageError("--on: the cluster has no workers") from None
+        try:
+            self._client.register_plugin(plugin, name=self._name)
+        except Exception as error:
+            msg = f"--on: the workers cannot load trioeval: {type(error).__name__}: {error}"
+            raise UsageError(msg) from error
+        self._client.subscribe_topic("all", self._on_lifecycle)
+        self._client.subscribe_topic(self._client.id, self._on_messages)
+        facts = self._client.run(worker_facts, self._name, on_error="return")
+        wrong = [text for address, one in facts.items() for text in self._wrong(address, one)]
+        if wrong:
+            more = len(wrong) - _SHOWN
+            lines = wrong[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+            listed = "".join(f"\n  {line}" for line in lines)
+            raise UsageError(f"--on: the workers cannot run this suite:{listed}")
+        self._sessions = {address: one.session for address, one in facts.items()}
+
+    def _wrong(self, address: str, facts: object) -> Sequence[str]:
+        if not isinstance(facts, WorkerFacts):
+            return [f"worker {address} does not respond: {facts}"]
+        return [*differences(address, self._own, facts)]
+
+    # ---- a `Cluster`
+
+    def connect(self, events: ClusterEvents) -> None:
+        """Report all workers, and from now on all events."""
+        self._events = events
+        for worker in self._sessions:
+            events.on_worker(worker)
+
+    def disconnect(self) -> None:
+        """Report nothing more."""
+        self._events = None
+
+    def submit(self, worker: str, shard: Shard) -> None:
+        """Start a shard on a worker."""
+        session = self._sessions.get(worker, "")
+        request = functools.partial(self._submit, worker, session, shard)
+        self._request(functools.partial(self._try_submit, request, shard.number))
+
+    def cancel(self, number: int) -> None:
+        """Cancel a shard."""
+        self._request(functools.partial(self._cancel, number))
+
+    def stop(self) -> None:
+        """Let all workers start no more rows."""
+        self._request(self._stop)
+
+    def _request(self, function: Callable[[], Any]) -> None:
+        if self._requests is not None:
+            self._requests.send_nowait(function)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Call Dask in a thread, one request after another, until cancelled."""
+        self._requests, requests = trio.open_memory_channel[Callable[[], Any]](float("inf"))
+        task_status.started()
+        try:
+            async with self._requests, requests, trio.open_nursery() as self._nursery:
+                async for request in requests:
+                    await trio.to_thread.run_sync(request)
+        finally:
+            self._requests = self._nursery = None
+
+    # ---- in other threads
+
+    def _try_submit(self, submit: Callable[[], None], number: int) -> None:
+        try:
+            submit()
+        except _LOST as error:
+            self._report(functools.partial(self._ended, number, error))
+
+    def _submit(self, worker: str, session: str, shard: Shard) -> None:
+        key = f"{self._name}-{shard.number}"
+        future = self._client.submit(
+            perform_shard,
+            self._name,
+            session,
+            key,
+            shard,
+            key=key,
+            pure=False,
+            workers=[worker],
+            allow_other_workers=False,
+        )
+        self._futures[shard.number] = future
+        future.add_done_callback(functools.partial(self._on_done, shard.number))
+
+    def _cancel(self, number: int) -> None:
+        future = self._futures.pop(number, None)
+        if future is not None:
+            with suppress(*_LOST):
+                future.cancel()
+
+    def _stop(self) -> None:
+        with suppress(*_LOST):
+            self._client.run(stop_rows, self._name, on_error="ignore")
+
+    def _on_done(self, number: int, future: Future[int]) -> None:
+        error: Exception | None = None
+        if future.status == "error":
+            found = future.exception()
+            error = found if isinstance(found, Exception) else RuntimeError(str(found))
+        elif future.status != "finished":
+            error = RuntimeError("the scheduler is lost")
+        self._report(functools.partial(self._ended, number, error))
+
+    def _on_messages(self, event: tuple[float, Any]) -> None:
+        _at, data = event
+        if isinstance(data, bytes):  # the scheduler reports its own events to the same topic
+            self._report(functools.partial(self._received, data))
+
+    def _on_lifecycle(self, event: tuple[float, Any]) -> None:
+        _at, facts = event
+        match facts:
+            case {"action": "add-worker", "worker": str(worker)}:
+                self._report(functools.partial(self._start_join, worker))
+            case {"action": "remove-worker", "worker": str(worker)}:
+                self._report(functools.partial(self._lost, worker))
+
+    def _join(self, worker: str) -> None:
+        """Check a worker that has joined; one that cannot run the suite is not used."""
+        run = functools.partial(self._client.run, worker_facts, self._name, on_error="return")
+        found: object = None
+        with suppress(*_LOST):
+            found = run(workers=[worker]).get(worker)
+        wrong = self._wrong(worker, found)
+        if not wrong and isinstance(found, WorkerFacts):
+            self._report(functools.partial(self._joined, worker, found.session))
+        elif isinstance(found, WorkerFacts):
+            for text in wrong:
+                self._report(functools.partial(self._warn, f"{text}; it is not used"))
+
+    def _report(self, function: Callable[[], None]) -> None:
+        try:
+            self._token.run_sync_soon(function)
+        except trio.RunFinishedError:
+            return
+
+    # ---- in the thread of the run
+
+    def _ended(self, number: int, error: Exception | None) -> None:
+        # Nothing is known of a shard that was cancelled, also because its worker was lost.
+        if self._events is not None:
+            self._events.on_shard_end(number, error)
+        self._futures.pop(number, None)
+
+    def _received(self, data: bytes) -> None:
+        if self._events is not None:
+            self._events.on_messages(unpack(data, self._find))
+
+    def _start_join(self, worker: str) -> None:
+        if self._nursery is not None:
+            join = functools.partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+            self._nursery.start_soon(join, functools.partial(self._join, worker))
+
+    def _joined(self, worker: str, session: str) -> None:
+        if worker not in self._sessions:
+            self._sessions[worker] = session
+            if self._events is not None:
+                self._events.on_worker(worker)
+
+    def _lost(self, worker: str) -> None:
+        if self._sessions.pop(worker, None) is not None and self._events is not None:
+            self._events.on_loss(worker)
+
+
+def steps_of(prepared: PreparedSuite) -> FindStep:
+    """Return a function that finds the step of a row and its provider."""
+    parts = {part.id: part.prepared for part in prepared.parts}
+
+    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
+        steps = parts[task].steps
+        step = steps[index]
+        return step, steps.suite.providers[step.column.provider_index]
+
+    return find
+
+
+@asynccontextmanager
+async def open_cluster(
+    address: ClusterAddress,
+    prepared: PreparedSuite,
+    load: LoadSuite,
+    *,
+    run_id: str | None,
+    warn: Callable[[str], None],
+) -> AsyncGenerator[DaskCluster]:
+    """Open the cluster of a run, and check that its workers can run the suite.
+
+    Args:
+        address: The cluster.
+        prepared: The suite.
+        load: Loads the same suite on a worker; must be picklable.
+        run_id: The id of the run, for templates.
+        warn: Called with harmless failures.
+
+    Raises:
+        UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
+    """
+    name = f"trioeval-{secrets.token_hex(6)}"
+    own = await trio.to_thread.run_sync(coordinator_facts, prepared)
+    local, client = await trio.to_thread.run_sync(_open, address)
+    try:
+        cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
+        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        await trio.to_thread.run_sync(cluster.check, plugin)
+        async with open_plain_nursery() as nursery:
+            await nursery.start(cluster.serve)
+            yield cluster
+            nursery.cancel_scope.cancel("the run has ended")
+    finally:
+        close = functools.partial(_close, local, client, name)
+        with trio.move_on_after(_CLOSED_WITHIN, shield=True):
+            await trio.to_thread.run_sync(close, abandon_on_cancel=True)
+
+
+def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
+    """Return the cluster, if it is one of processes of this machine, and its client.
+
+    Raises:
+        UsageError: The scheduler is unreachable.
+    """
+    if isinstance(address, LocalWorkers):
+        try:
+            local = LocalCluster(
+                n_workers=address.count,
+                processes=True,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+        except _LOST as error:
+            raise UsageError(f"--on: the workers cannot be started: {error}") from error
+        return local, Client(local, set_as_default=False)
+    try:
+        return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        msg = f"--on: no Dask scheduler responds at {address}: {str(error) or 'time limit'}"
+        raise UsageError(msg) from error
+
+
+def _close(local: LocalCluster | None, client: Client, name: str) -> None:
+    if local is None:
+        try:
+            client.unregister_worker_plugin(name)
+        except _LOST:
+            logging.getLogger("trioeval").debug("the plugin is not removed", exc_info=True)
+    for topic in ("all", client.id):  # else the scheduler logs that it cannot send the last events
+        with suppress(ValueError):
+            client.unsubscribe_topic(topic)
+    client.close()
+    if local is not None:
+        local.close()

@@ -1,0 +1,168 @@
+"""The facts that all workers of a run must share with its coordinator, and its refusals."""
+
+import hashlib
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from trioeval.agent import is_agent
+from trioeval.columns import is_columns
+from trioeval.errors import UsageError
+from trioeval.evaluation.identity import Identities
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
+from trioeval.evaluation.suite_files import CodeFiles
+from trioeval.question_eval import is_question_eval
+from trioeval.run.same_rows import task_digest
+from trioeval.scaleout.messages import WorkerFacts
+from trioeval.scaleout.shards import LaneUse
+from trioeval.text import counted
+
+_PACKAGES = ("trioeval", "distributed")
+_SAMPLE = 1000
+"""Rows of a task that are compared."""
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Return the versions that the coordinator and its workers must share, by name."""
+    found = [("python", ".".join(platform.python_version_tuple()[:2]))]
+    for name in _PACKAGES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:  # a checkout that is not installed
+            found.append((name, "not installed"))
+    return tuple(found)
+
+
+def suite_digest(prepared: PreparedSuite) -> str:
+    """Return a digest of the suite, of the number of its rows, and of a sample of them."""
+    sources = CodeFiles(prepared.suite.directory)
+    identities = Identities(sources)
+    found = hashlib.sha256()
+    for part in prepared.parts:
+        steps = part.prepared.steps
+        facts = [str(part.id), task_digest(part, sources), str(len(steps))]
+        looked_at = min(len(steps), _SAMPLE)
+        for place in range(looked_at):
+            step = steps[place * len(steps) // looked_at]
+            facts.append(identities.of(step, steps.providers[step.column.provider_index]).content)
+        found.update("\n".join([*facts, ""]).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()[:32]
+
+
+def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[str]:
+    """Yield what keeps a worker from running rows of a coordinator.
+
+    Args:
+        address: The address of the worker.
+        own: The facts of the coordinator.
+        found: Those of the worker.
+    """
+    of_worker = dict(found.versions)
+    for name, wanted in own.versions:
+        if (has := of_worker.get(name, "unknown")) != wanted:
+            yield f"worker {address} has {name} {has}, the run {wanted}"
+    if found.directory != own.directory:
+        yield f"worker {address} runs in {found.directory}, the run in {own.directory}; start it there"
+    elif found.error is not None:
+        yield f"worker {address} cannot load the suite: {found.error}"
+    elif found.digest != own.digest:
+        yield (
+            f"worker {address} has loaded another suite: its files, or the variables of its "
+            "environment, differ from those of the run"
+        )
+
+
+def coordinator_facts(prepared: PreparedSuite) -> WorkerFacts:
+    """Return the facts of this process."""
+    return WorkerFacts(
+        session="",
+        versions=versions(),
+        directory=str(Path.cwd()),
+        digest=suite_digest(prepared),
+    )
+
+
+# Suites that cannot run on several machines yet.
+
+
+def refusals(prepared: PreparedSuite) -> Iterator[str]:
+    """Yield what in a suite cannot run on other machines yet."""
+    if prepared.suite.evaluate_options.budget is not None:
+        yield "a budget (evaluateOptions.budget, --max-requests, --max-tokens, --max-cost)"
+    for part in prepared.parts:
+        where = "" if part.id is None else f" of task {part.id}"
+        for what in _task_refusals(part):
+            yield f"{what}{where}"
+
+
+def _task_refusals(part: PreparedTask) -> Iterator[str]:
+    prepared, settings = part.prepared, part.prepared.suite.settings
+    why = prepared.why_in_order
+    reads = "rows that read what others store (storeOutputAs, _conversation)"
+    found = {
+        "agents (type: agent)": is_agent(settings),
+        "columns (type: columns)": is_columns(settings),
+        "questions (type: question_eval)": is_question_eval(settings),
+        "tests from the rows of another task": part.prepare_with_rows is not None,
+        "providers that are functions of the program": prepared.has_own_providers,
+        "extensions": bool(prepared.extensions),
+        f"rows that run one after another, because {why}": why is not None,
+        reads: why is None and prepared.sharing.any,
+        "serial tests (runSerially)": bool(prepared.steps.serial_indices),
+        "assertions that compare outputs (select-best, max-score)": any(
+            span.compared for span in prepared.steps.spans
+        ),
+    }
+    return (what for what, is_so in found.items() if is_so)
+
+
+# The lanes of a suite that only one worker may use.
+
+
+def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
+    """Return the lanes that the rows of a suite may use."""
+    return [
+        LaneUse((part.id, lane), frozenset({lane, *part.prepared.judge_lanes}))
+        for part in prepared.parts
+        for lane in dict.fromkeys(
+            part.prepared.lane_names[place] for place in part.prepared.steps.used_providers
+        )
+    ]
+
+
+def owned_lanes(prepared: PreparedSuite) -> frozenset[str]:
+    """Return the lanes whose limits hold only if one worker makes all of their calls.
+
+    A lane may be used by all workers if its calls are free and have no rate, or if a server keeps its limits.
+    """
+    called = {
+        lane
+        for part in prepared.parts
+        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
+        if not spec.is_instant_and_free
+    }
+    limits = prepared.suite.limits
+    shared = set() if limits is None or limits.backend == "memory" else {*prepared.lane_limits}
+    return frozenset(
+        spec.name
+        for spec in prepared.lane_specs
+        if spec.rpm or spec.tpm or spec.min_gap or spec.name in called - shared
+    )
+
+
+def check_suite(prepared: PreparedSuite, others: Iterable[str] = ()) -> None:
+    """Raise if something cannot run on other machines yet.
+
+    Args:
+        prepared: The suite.
+        others: What else cannot be used: the names of flags.
+
+    Raises:
+        UsageError: With all of it.
+    """
+    wrong = [*others, *dict.fromkeys(refusals(prepared))]
+    if wrong:
+        listed = "".join(f"\n  {one}" for one in wrong)
+        things = counted(len(wrong), "thing")
+        raise UsageError(f"--on: {things} cannot be used on several workers yet:{listed}")

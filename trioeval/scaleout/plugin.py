@@ -1,0 +1,92 @@
+# Separate from `scaleout.dask_cluster`: workers import it, and need no client of a cluster.
+"""The part of a run that Dask holds on each worker, and the functions that it calls there."""
+
+import asyncio
+import os
+from typing import Any
+
+from distributed import Worker, WorkerPlugin, get_worker, secede
+
+from trioeval.scaleout.messages import Shard, WorkerFacts
+from trioeval.scaleout.worker import LoadSuite, WorkerSession
+
+_RUNNING = frozenset({"executing", "long-running"})
+_GIVEN_UP = frozenset({"cancelled", "released", "forgotten"})
+
+
+class RunPlugin(WorkerPlugin):
+    """The session of a run on each worker, including those that join later.
+
+    Args:
+        name: The name of the plugin, different for each run.
+        topic: The topic of the messages to the coordinator.
+        load: Loads the suite.
+        run_id: The id of the run, for templates.
+        own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
+    """
+
+    def __init__(
+        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+    ) -> None:
+        self.name = name
+        self._topic = topic
+        self._load = load
+        self._run_id = run_id
+        self._own_group = own_group
+
+    def setup(self, worker: Worker) -> None:
+        """Create the session; it starts with its first use."""
+        if self._own_group and hasattr(os, "setpgid"):
+            os.setpgid(0, 0)
+
+        def send(data: bytes) -> None:
+            worker.log_event(self._topic, data)
+
+        self.session = WorkerSession(self._load, self._run_id, send)
+
+    async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
+        """End the session."""
+        await asyncio.to_thread(self.session.close)
+
+    def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
+        """Cancel a shard that is no longer wanted: the run cancelled it, or has ended."""
+        if start in _RUNNING and finish in _GIVEN_UP:
+            self.session.cancel(str(key))
+
+
+def _session(name: str, worker: Worker) -> WorkerSession:
+    plugin = worker.plugins[name]
+    if not isinstance(plugin, RunPlugin):
+        raise TypeError(plugin)
+    return plugin.session
+
+
+async def worker_facts(name: str, dask_worker: Worker) -> WorkerFacts:
+    """Return the facts of a worker; called on its event loop."""
+    return await asyncio.to_thread(_session(name, dask_worker).facts)
+
+
+def stop_rows(name: str, dask_worker: Worker) -> None:
+    """Let a worker start no more rows; called on its event loop."""
+    _session(name, dask_worker).stop()
+
+
+def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:
+    """Run a shard and return its number of rows; called in a thread of a worker.
+
+    Args:
+        name: The name of the plugin.
+        session: The session that the shard was sent to.
+        key: The key of this task.
+        shard: The shard.
+
+    Raises:
+        LookupError: Another process has the address of the worker now.
+        TrioevalError: As for `WorkerSession.perform`.
+    """
+    found = _session(name, get_worker())
+    if found.id != session:
+        msg = "the worker has been restarted"
+        raise LookupError(msg)
+    secede()  # it only waits: shards of other lanes must not wait for it
+    return found.perform(key, shard)

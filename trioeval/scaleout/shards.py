@@ -1,0 +1,126 @@
+"""The sizes of shards, and the lanes that only one worker may use. Pure."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+import attrs
+
+FIRST_ROWS = 32
+"""Least rows of a shard, as far as there are as many: a message for each row would cost more than the row."""
+MOST_ROWS = 1000
+"""Most rows of a shard, which also bounds the memory of the coordinator."""
+SHARD_SECONDS = 5.0
+"""Intended seconds of work of a shard."""
+SHARDS_AT_ONCE = 2
+"""Shards of rows of one group that a worker has at once, so that it never waits for the next one."""
+_OLD = 0.5  # the part of earlier shards in the measured duration
+
+
+def shard_rows(row_seconds: float | None, waiting: int, workers: int, width: int = 1) -> int:
+    """Return the number of rows of the next shard, from 1 to `MOST_ROWS`.
+
+    Args:
+        row_seconds: The seconds of work for each row of a shard; None if it is not known yet.
+        waiting: The rows that wait for a worker, ≥ 1.
+        workers: The workers that may run them, ≥ 1.
+        width: The rows that a worker can run at once.
+
+    Example:
+        >>> shard_rows(None, 1000, 2), shard_rows(0.05, 1000, 2), shard_rows(0.05, 60, 2)
+        (32, 100, 15)
+    """
+    wished = 0.0 if row_seconds is None else SHARD_SECONDS / max(row_seconds, 1e-9)
+    # Slow rows must fill the lanes, too.
+    size = int(min(max(wished, width, FIRST_ROWS), MOST_ROWS))
+    # The last rows are spread, so that all workers end at about the same time.
+    return max(1, min(size, math.ceil(waiting / (SHARDS_AT_ONCE * workers))))
+
+
+def next_rows(size: int, running: int) -> int:
+    """Return the number of rows to send to a worker now, which is 0 while it has enough of them.
+
+    Rows are counted, and not shards: a slow row must not keep the lanes of its worker empty.
+
+    Args:
+        size: The result of `shard_rows`.
+        running: The rows of the group that the worker has not finished.
+
+    Example:
+        >>> next_rows(32, 0), next_rows(32, 32), next_rows(32, 40), next_rows(32, 60)
+        (32, 32, 24, 0)
+    """
+    free = SHARDS_AT_ONCE * size - running
+    return min(size, free) if free >= max(1, size // 2) else 0
+
+
+def measured(before: float | None, seconds: float, rows: int) -> float:
+    """Return the seconds of work for each row after another shard has ended.
+
+    Args:
+        before: The value until now; None for the first shard.
+        seconds: The seconds that the shard took.
+        rows: Its number of rows, ≥ 1.
+
+    Example:
+        >>> measured(None, 2.0, 4), measured(0.25, 2.0, 4)
+        (0.5, 0.375)
+    """
+    new = max(seconds, 0.0) / rows
+    return new if before is None else _OLD * before + (1 - _OLD) * new
+
+
+RowKind: TypeAlias = tuple[str | None, str | None]
+"""Rows of one task that start on one lane: the id of the task, and the lane."""
+
+
+@attrs.frozen
+class LaneUse:
+    """The lanes that rows of one kind may use."""
+
+    rows: RowKind
+    lanes: frozenset[str]
+    """Those of their provider and of the judges of their task."""
+
+
+def owner_groups(
+    uses: Iterable[LaneUse], owned: Collection[str], *, is_capped: bool = False
+) -> Mapping[RowKind, str | None]:
+    """Return the group of the rows of each kind; None for rows that any worker may run.
+
+    The rows of a group run on one worker, its owner. Kinds of rows that use a common owned lane are in one
+    group, so that each owned lane is used by one worker only.
+
+    Args:
+        uses: The lanes of each kind of rows.
+        owned: The lanes whose limits hold only if one worker makes all of their calls.
+        is_capped: Whether all calls together have a limit, so that all rows are in one group.
+
+    Example:
+        >>> uses = [
+        ...     LaneUse((None, "a"), frozenset({"a"})),
+        ...     LaneUse((None, "b"), frozenset({"b", "judge"})),
+        ...     LaneUse((None, "c"), frozenset({"c", "judge"})),
+        ... ]
+        >>> list(owner_groups(uses, {"b", "judge"}).values())
+        [None, 'b', 'b']
+    """
+    listed = list(uses)
+    if is_capped:
+        return {use.rows: "all" for use in listed}
+    parents = {lane: lane for lane in owned}
+
+    def root(lane: str) -> str:
+        while parents[lane] != lane:
+            lane = parents[lane]
+        return lane
+
+    for use in listed:
+        first, *others = sorted(use.lanes & parents.keys()) or [""]
+        for other in others:
+            low, high = sorted((root(first), root(other)))
+            parents[high] = low
+    return {
+        use.rows: root(min(found)) if (found := use.lanes & parents.keys()) else None
+        for use in listed
+    }
