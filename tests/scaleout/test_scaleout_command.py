@@ -183,6 +183,32 @@ def refused(
         ({"tests": [{"options": {"runSerially": True}}]}, [], "runSerially"),
         (
             {
+                "tests": [
+                    {
+                        "provider": {
+                            "id": "promptfoo:simulated-user",
+                            "config": {"userProvider": "echo", "instructions": "Ask for help."},
+                        }
+                    }
+                ]
+            },
+            [],
+            "simulated users",
+        ),
+        (
+            {
+                "providers": [
+                    {
+                        "id": "openai:video:sora-2",
+                        "config": {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"},
+                    }
+                ]
+            },
+            [],
+            "providers of videos",
+        ),
+        (
+            {
                 "providers": ["echo", {"id": "echo", "label": "b"}],
                 "tests": [
                     {"assert": [{"type": "max-score"}, {"type": "contains", "value": "say"}]}

@@ -106,6 +106,10 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
         "questions (type: question_eval)": is_question_eval(settings),
         "tests from the rows of another task": part.prepare_with_rows is not None,
         "providers that are functions of the program": prepared.has_own_providers,
+        "simulated users (promptfoo:simulated-user)": any(
+            stretch.shape.user is not None for stretch in prepared.steps.stretches
+        ),
+        "providers of videos": any(spec.keeps_jobs for spec in prepared.specs),
         "extensions": bool(prepared.extensions),
         f"rows that run one after another, because {why}": why is not None,
         reads: why is None and prepared.sharing.any,

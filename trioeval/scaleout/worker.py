@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import attrs
 import trio
@@ -133,6 +133,10 @@ class ForwardingJournal(RunJournal):
     def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
         """Return a reply that came with the shard."""
         return self._replies.get(key)
+
+    def job(self, _key: CallKey, /) -> NoReturn:
+        """Raise: suites whose replies are kept jobs do not run on workers."""
+        raise NotImplementedError
 
     def row(self, row: Row, /) -> None:
         """Send a row."""
