@@ -84,6 +84,7 @@ def test_requests_and_refusals_are_forecast(
     assert models["m"].mean_latency >= 0.05
     found = simulate(simulated_suite(prepared, models, **given))
     assert found.done == 60
-    assert found.refused == pytest.approx(observed.refused, abs=6)
-    assert found.requests == pytest.approx(len(observed.calls), abs=6)
+    # How many of the first twelve excess calls start before the first refusal depends on the machine.
+    assert found.refused == pytest.approx(observed.refused, abs=12)
+    assert found.requests == pytest.approx(len(observed.calls), abs=12)
     assert bool(found.refused) == bool(observed.refused) == ("max_in_flight" in settings)

@@ -104,6 +104,9 @@ def forecast_lines(
         if seconds >= _LEAST_WAIT
     ]
     yield f"waits      {', '.join(waits) or 'none'}"
+    full = max((lane.full for lane in forecast.lanes.values()), default=0.0)
+    share = min(1.0, full / (forecast.makespan or 1))
+    yield f"full       all slots of a lane in use for {share:.0%} of the time"
     yield from questions.lines(found)
     yield ""
     yield from chart_lines(forecast)
@@ -241,6 +244,8 @@ def _columns(lane: LaneForecast, makespan: float) -> Iterator[_ChartColumn]:
         waits: dict[str, float] = {}
         for bucket in several:
             for why, seconds in bucket[5].items():
+                if why == WaitReason.SLOT.value:
+                    continue  # the first line shows it
                 waits[why] = waits.get(why, 0.0) + seconds
         why = max(waits, key=lambda one: waits[one], default=None)
         if why is not None and waits[why] < len(several) * lane.bucket_s / 2:
@@ -303,6 +308,7 @@ def _lane_json(lane: LaneForecast) -> Mapping[str, Any]:
         "tokens": lane.tokens,
         "costUsd": lane.money,
         "waitsS": dict(lane.waits),
+        "fullS": lane.full,
         "bucketS": lane.bucket_s,
         "buckets": [*lane.buckets],
     }

@@ -17,7 +17,18 @@ from trioeval.errors import CallError, Fault, UsageError
 from trioeval.evaluation.judging import WIDTH
 from trioeval.evaluation.metering import CallEstimate, CallMeter, meter_of
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.kernel import Budget, Calls, Job, Lanes, LaneSpec, Metered, NotRun, Outcome, run_plan
+from trioeval.kernel import (
+    Budget,
+    Calls,
+    Job,
+    Lanes,
+    LaneSpec,
+    Metered,
+    NotRun,
+    Outcome,
+    WaitReason,
+    run_plan,
+)
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
@@ -131,7 +142,9 @@ class LaneForecast:
     tokens: int
     money: float
     waits: Mapping[str, float]
-    """Seconds waited, by reason; see `trioeval.kernel.WaitReason`."""
+    """Seconds waited, by reason; see `trioeval.kernel.WaitReason`. Waits for slots are part of `full`."""
+    full: float
+    """Seconds in which all of its slots were in use, to the length of a bucket."""
     bucket_s: float
     buckets: Sequence[Sequence[Any]]
     """As in `trioeval.report.activity.BUCKET_FIELDS`, one for each `bucket_s` seconds."""
@@ -331,7 +344,14 @@ class _SuiteSimulation:
                 failed=activity.failed - activity.refused,
                 tokens=activity.tokens,
                 money=activity.money,
-                waits={why: seconds for why, seconds in known["waits"].items() if seconds},
+                waits={
+                    why: seconds
+                    for why, seconds in known["waits"].items()
+                    # Reported only for some rows, depending on the order of tasks within an instant.
+                    if seconds and why != WaitReason.SLOT.value
+                },
+                full=known["bucketS"]
+                * sum(bucket[0] >= (bucket[1] or math.inf) for bucket in known["buckets"]),
                 bucket_s=known["bucketS"],
                 buckets=known["buckets"],
             )
