@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from finished import headed, results_of, rows_of
+from finished import headed, records_of, results_of, rows_of
 
 from trioeval.grading import Assertion, Verdict
 from trioeval.report.formats.document import document
@@ -33,6 +33,14 @@ def test_a_credential_is_removed_as_a_whole() -> None:
     """No part of its value remains."""
     config = {"auth": {"type": "basic", "username": "me"}}
     assert redacted(config) == {"auth": {"type": "[redacted]", "username": "[redacted]"}}
+
+
+def test_variables_keep_their_values_whatever_their_names() -> None:
+    """The name of a variable says nothing: the model got its value in the prompt, which is in the row."""
+    test = {"vars": {"password": "open sesame", "api_key": "of the city"}}
+    _, rows = rows_of({"providers": ["echo"], "prompts": ["{{password}}"], "tests": [test]})
+    (record,) = records_of(rows)
+    assert record["vars"] == test["vars"]
 
 
 def test_credentials_of_judges_are_removed() -> None:
