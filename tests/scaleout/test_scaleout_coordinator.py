@@ -338,7 +338,11 @@ def test_without_workers_a_run_stops_after_a_minute_and_can_be_resumed() -> None
             prepared, stop = prepared_suite(), trio.Event()
             cluster = ToyCluster(nursery, LOCAL, lambda _index: 0.1)
             coordinator = cluster.coordinator = Coordinator(
-                cluster, prepared, stop, warnings.append
+                cluster,
+                prepared,
+                stop,
+                warnings.append,
+                on_give_up=lambda: warnings.append("gave up"),
             )
             began_at = trio.current_time()
             async with open_coordinator(coordinator):
@@ -350,7 +354,7 @@ def test_without_workers_a_run_stops_after_a_minute_and_can_be_resumed() -> None
     rows, warnings, seconds = trio.run(main, clock=MockClock(autojump_threshold=0))
     assert {row.cut for row in rows} == {StopReason.STOP}
     assert WORKERS_WITHIN <= seconds <= WORKERS_WITHIN + 2
-    assert warnings == ["no more rows start: no worker for 60 seconds"]
+    assert warnings == ["no more rows start: no worker for 60 seconds", "gave up"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
