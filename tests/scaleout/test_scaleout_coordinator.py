@@ -222,6 +222,7 @@ CHANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(CHANGES, st.floats(0.01, 0.4), st.booleans(), st.booleans())
 def test_every_row_is_emitted_once_in_order_whatever_workers_are_lost(
@@ -244,6 +245,7 @@ def test_every_row_is_emitted_once_in_order_whatever_workers_are_lost(
     assert records.calls == cluster.paid
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(0, 8), CHANGES)
 def test_after_a_stop_no_row_is_sent_and_every_row_is_emitted(
@@ -258,6 +260,7 @@ def test_after_a_stop_no_row_is_sent_and_every_row_is_emitted(
     assert finished <= cluster.paid.keys()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(0, 8), CHANGES)
 def test_a_cancelled_run_emits_every_row_and_cancels_its_shards(

@@ -1,4 +1,3 @@
-# Separate from `cli.run.execution`: the exit status also needs the reasons of an early end.
 """The early end of a run: who requested it, and why rows did not run."""
 
 import signal
