@@ -2,6 +2,7 @@
 
 import signal
 
+import attrs
 import pytest
 
 from trioeval.cli.run.exit_status import RunOutcome, is_unfinished
@@ -57,6 +58,14 @@ def test_the_last_line_gives_the_reason_unless_enough_rows_passed(
     )
     assert ended.code == code
     assert ended.line.endswith(why)
+
+
+def test_the_last_line_names_who_stopped_the_run() -> None:
+    """A stop of unknown origin is that of --fail-fast."""
+    ended = RunOutcome(totals=totals(2, not_run=1), duration=0.1, cuts=[None, StopReason.STOP])
+    assert "because of --fail-fast" in ended.line
+    assert "because of a stop from the live view" in attrs.evolve(ended, steered=True).line
+    assert "because of the loss of workers" in attrs.evolve(ended, lost_workers=True).line
 
 
 def test_the_last_line_counts_rows_that_were_not_graded() -> None:

@@ -222,6 +222,7 @@ CHANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(CHANGES, st.floats(0.01, 0.4), st.booleans(), st.booleans())
 def test_every_row_is_emitted_once_in_order_whatever_workers_are_lost(
@@ -244,6 +245,7 @@ def test_every_row_is_emitted_once_in_order_whatever_workers_are_lost(
     assert records.calls == cluster.paid
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(0, 8), CHANGES)
 def test_after_a_stop_no_row_is_sent_and_every_row_is_emitted(
@@ -258,6 +260,7 @@ def test_after_a_stop_no_row_is_sent_and_every_row_is_emitted(
     assert finished <= cluster.paid.keys()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(0, 8), CHANGES)
 def test_a_cancelled_run_emits_every_row_and_cancels_its_shards(
@@ -338,7 +341,11 @@ def test_without_workers_a_run_stops_after_a_minute_and_can_be_resumed() -> None
             prepared, stop = prepared_suite(), trio.Event()
             cluster = ToyCluster(nursery, LOCAL, lambda _index: 0.1)
             coordinator = cluster.coordinator = Coordinator(
-                cluster, prepared, stop, warnings.append
+                cluster,
+                prepared,
+                stop,
+                warnings.append,
+                on_give_up=lambda: warnings.append("gave up"),
             )
             began_at = trio.current_time()
             async with open_coordinator(coordinator):
@@ -350,7 +357,7 @@ def test_without_workers_a_run_stops_after_a_minute_and_can_be_resumed() -> None
     rows, warnings, seconds = trio.run(main, clock=MockClock(autojump_threshold=0))
     assert {row.cut for row in rows} == {StopReason.STOP}
     assert WORKERS_WITHIN <= seconds <= WORKERS_WITHIN + 2
-    assert warnings == ["no more rows start: no worker for 60 seconds"]
+    assert warnings == ["no more rows start: no worker for 60 seconds", "gave up"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

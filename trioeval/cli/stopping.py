@@ -1,4 +1,3 @@
-# Separate from `cli.run.execution`: the exit status also needs the reasons of an early end.
 """The early end of a run: who requested it, and why rows did not run."""
 
 import signal
@@ -24,6 +23,8 @@ class StopRequests:
     signals: list[signal.Signals] = attrs.field(factory=list)
     steered: bool = False
     """True if a viewer has stopped the run."""
+    lost_workers: bool = False
+    """True if the run was stopped because its workers failed."""
     cuts: set[StopReason | None] = attrs.field(factory=set)
     """The reasons why rows did not run to their end; None for rows that did."""
     failed_fast: dict[str | None, None] = attrs.field(factory=dict)
@@ -54,6 +55,11 @@ class StopRequests:
         """Cancel the run because a viewer asks for it."""
         self.stop_from_outside(process)
         self.scope.cancel("a viewer has asked")
+
+    def workers_failed(self) -> None:
+        """Start no more rows because no worker can run them. The caller reports the reason."""
+        self.lost_workers = True
+        self.event.set()
 
     def store_failed(self, error: StoreError) -> None:
         """Start no more rows because the store has failed and could not record them."""

@@ -134,6 +134,8 @@ class Coordinator:
     _journal: Journal | None = None
     _observers: Sequence[RecordObserver] = ()
     _recorded: RecordedReplies | None = None
+    _on_give_up: Callable[[], None] | None = None
+    """Called before the coordinator itself stops the run, because its workers fail."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
@@ -244,8 +246,7 @@ class Coordinator:
             self._failures += 1
             self._warn_once(f"worker {shard.worker} could not run its rows: {error}")
             if self._failures >= _MOST_FAILURES:
-                self._warn_once("no more rows start: workers fail")
-                self._stop.set()
+                self._give_up("workers fail")
         self._place_again(shard)
 
     # ---- the background of a run
@@ -274,8 +275,7 @@ class Coordinator:
             await trio.sleep(1)
             without = 0.0 if self._workers else without + 1
             if without >= WORKERS_WITHIN and not self._stop.is_set():
-                self._warn_once(f"no more rows start: no worker for {WORKERS_WITHIN:g} seconds")
-                self._stop.set()
+                self._give_up(f"no worker for {WORKERS_WITHIN:g} seconds")
 
     # ---- rows and shards
 
@@ -426,6 +426,13 @@ class Coordinator:
         row.ended.set()
         if self._waiting.get(row.group):
             self._changed.set()
+
+    def _give_up(self, why: str) -> None:
+        """Stop the run, so that it can be resumed."""
+        self._warn_once(f"no more rows start: {why}")
+        if self._on_give_up is not None and not self._stop.is_set():
+            self._on_give_up()
+        self._stop.set()
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:

@@ -309,14 +309,13 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
 
 
 def _close(local: LocalCluster | None, client: Client, name: str) -> None:
-    if local is None:
-        try:
-            client.unregister_worker_plugin(name)
-        except _LOST:
-            logging.getLogger("trioeval").debug("the plugin is not removed", exc_info=True)
-    for topic in ("all", client.id):  # else the scheduler logs that it cannot send the last events
-        with suppress(ValueError):
-            client.unsubscribe_topic(topic)
+    if client.status == "running":  # else its scheduler is lost
+        with suppress(*_LOST):
+            if local is None:
+                client.unregister_worker_plugin(name)
+            # Else the scheduler logs that it cannot send the last events.
+            for topic in ("all", client.id):
+                client.unsubscribe_topic(topic)
     client.close()
     if local is not None:
         local.close()

@@ -389,7 +389,7 @@ class Execution:
         if workers is None:
             return None
         adapt: AdaptTask = await nursery.start(
-            workers.serve, run, observers, self.stopping.event, self._warn
+            workers.serve, run, observers, self.stopping, self._warn
         )
         return adapt
 
@@ -472,6 +472,7 @@ class Execution:
             cuts=self.stopping.cuts,
             failed_fast=self.stopping.failed_fast,
             steered=self.stopping.steered,
+            lost_workers=self.stopping.lost_workers,
             unwritten=unwritten,
             standing=run.standing_rows,
             resume=self._resume(run, collector),

@@ -30,6 +30,7 @@ _CAUSES: Mapping[StopReason, str] = {
 }
 
 _STEERED = "a stop from the live view"
+_LOST_WORKERS = "the loss of workers"
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +55,8 @@ class RunOutcome:
     """The ids of tasks that failed fast."""
     steered: bool = False
     """True if it was stopped from the live view."""
+    lost_workers: bool = False
+    """True if it was stopped because its workers failed."""
     unwritten: bool = False
     """True if a file could not be written."""
     standing: int = 0
@@ -121,9 +124,16 @@ class RunOutcome:
         """The reasons why rows were not run."""
         for cut, name in _CAUSES.items():
             if cut in self.cuts:
-                yield _STEERED if self.steered and cut is StopReason.STOP else name
+                yield self._stopped_by or name if cut is StopReason.STOP else name
         for task in self.failed_fast:
             yield f"failFast of task {escape_control_characters(task or '', 50)}".rstrip()
+
+    @property
+    def _stopped_by(self) -> str | None:
+        """The reason of a stop other than a failed row."""
+        if self.lost_workers:
+            return _LOST_WORKERS
+        return _STEERED if self.steered else None
 
 
 def is_unfinished(

@@ -23,6 +23,7 @@ from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 
 if TYPE_CHECKING:
+    from trioeval.cli.stopping import StopRequests
     from trioeval.scaleout.dask_cluster import DaskCluster
     from trioeval.store.run import StoredRun
 
@@ -62,7 +63,7 @@ class OpenWorkers:
         self,
         run: StoredRun,
         observers: Sequence[RecordObserver],
-        stop: trio.Event,
+        stopping: StopRequests,
         warn: Callable[[str], None],
         *,
         task_status: trio.TaskStatus[AdaptTask],
@@ -72,18 +73,19 @@ class OpenWorkers:
         Args:
             run: Records the calls.
             observers: Called with each call after that.
-            stop: Set when no more rows are to start; also set if no worker is left.
+            stopping: Its event is set when no more rows are to start, also if no worker is left.
             warn: Called with failures of workers.
             task_status: Receives the function.
         """
         coordinator = Coordinator(
             self._cluster,
             self._prepared,
-            stop,
+            stopping.event,
             warn,
             run,
             observers,
             run.recorded_replies,
+            stopping.workers_failed,
         )
         self._cluster.connect(coordinator)
         try:
