@@ -310,7 +310,7 @@ def test_every_service_with_a_key_declares_its_hosts() -> None:
         - LOCAL
         - own
         - sdks
-        - {"http", "https", "bedrock", "mcp", "sagemaker", "vertex"}
+        - {"http", "https", "websocket", "ws", "wss", "bedrock", "mcp", "sagemaker", "vertex"}
     )
     missing = []
     for prefix in sorted(servers):

@@ -80,13 +80,11 @@ def observed_models(
     """Return the model of each provider that was called successfully, and with None that of all calls.
 
     Example:
-        >>> calls = [
-        ...     ObservedCall(provider="m", latency=n / 10, reply_tokens=5) for n in range(1, 4)
-        ... ]
+        >>> calls = [ObservedCall(provider="m", latency=n / 8, reply_tokens=5) for n in range(1, 4)]
         >>> calls.append(ObservedCall(provider="m", latency=1, fault=Fault.TRANSIENT))
         >>> model = observed_models(calls, "run a")["m"]
         >>> model.mean_latency, model.mean_tokens, model.failure_share
-        (0.2, 5.0, 0.25)
+        (0.25, 5.0, 0.25)
     """
     by_name: defaultdict[str | None, list[ObservedCall]] = defaultdict(list)
     for call in calls:

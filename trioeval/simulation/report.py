@@ -203,7 +203,7 @@ def duration_text(seconds: float) -> str:
 
     Example:
         >>> [duration_text(one) for one in (0, 0.0213, 2.5, 75, 3720, 200_000)]
-        ['0 s', '0.021 s', '2.5 s', '1 min 15 s', '1 h 2 min', '2 d 8 h']
+        ['0 s', '0.0213 s', '2.5 s', '1 min 15 s', '1 h 2 min', '2 d 7 h']
     """
     if seconds < 59.95:  # noqa: PLR2004 - rounded, a minute
         return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.1f} s"  # noqa: PLR2004
