@@ -5,7 +5,7 @@ import math
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import Calls, Done, Event, Failed, Job, Lanes, LaneSpec, Plan, Waiting, collect
+from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
 from trioeval.kernel.workers import LaneWorkers
@@ -55,19 +55,3 @@ def test_no_state_is_left_of_a_job_that_has_its_outcome() -> None:
         return dict(running._salvages), set(running._aside)
 
     assert run_virtual(main) == (True, True)
-
-
-def test_a_worker_whose_call_lasted_takes_the_next_job_itself() -> None:
-    """A worker pauses between jobs only if no other one has run: the lane needs no worker next in line."""
-
-    async def call_each(job: Job[None], calls: Calls[None]) -> None:
-        await calls("a", trio.sleep, 1 + job.index / 16)
-
-    events: list[Event] = []
-    plan = Plan.of(Job(i, "a", None) for i in range(12))
-
-    async def main() -> None:
-        await collect(plan, call_each, lanes=Lanes([LaneSpec("a", 2)]), observe=events.append)
-
-    run_virtual(main)
-    assert not [event for event in events if isinstance(event, Waiting) and event.at > 0]

@@ -93,8 +93,6 @@ class RunState(CallContext, Generic[P, V]):
     """The serial jobs, or those of each lane."""
     pause_at: float = -math.inf
     """The instant from which a worker between two jobs must let other tasks run."""
-    last_worker: Timer | None = None
-    """The timer of the worker that has started a body last."""
     failure: Exception | None = None
     """The error that ends the whole run; raised to the caller at the end."""
     exhausted: BudgetError | None = None

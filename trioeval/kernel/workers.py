@@ -76,7 +76,6 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
                     calls = running.start(job, timer, now, source.rested)
                     outcome: Done[V] | Failed
                     body: Any = NOTHING
-                    running.last_worker = timer
                     try:
                         body = running.perform(job, calls)
                         value = await body
@@ -88,8 +87,6 @@ async def work(running: RunState[P, V], source: JobSource[P]) -> None:
                         running.check_body(body)
                     except BaseExceptionGroup as group:
                         raise cancellation_of(group) from None
-                    if running.last_worker is not timer:  # others have run while the body waited
-                        running.pause_at = now + _PAUSE_AFTER
                     running.finish(calls, outcome)
                     calls = None
                     source.leave()
