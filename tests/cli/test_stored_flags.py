@@ -242,5 +242,5 @@ def test_ages_have_units(text: str, seconds: float) -> None:
     """Other texts are not ages."""
     assert read_age(text, "--older-than") == seconds
     for wrong in (f"-{text}", text[:-1], f"{text}x", "", "x"):
-        with pytest.raises(UsageError, match="--older-than must be an age"):
+        with pytest.raises(UsageError, match="--older-than must be a duration"):
             read_age(wrong, "--older-than")

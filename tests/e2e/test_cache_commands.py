@@ -48,7 +48,7 @@ def test_clear_removes_the_named_entries(path: Path, capsys: pytest.CaptureFixtu
         assert run_command_line(["cache", "clear", *flags]) == 0
         assert capsys.readouterr().err == f"{path}: {message}\n"
     assert run_command_line(["cache", "clear", "--older-than", "soon"]) == 2
-    assert "--older-than must be an age" in capsys.readouterr().err
+    assert "--older-than must be a duration" in capsys.readouterr().err
 
 
 def test_export_writes_a_line_a_reply(

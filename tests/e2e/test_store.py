@@ -138,7 +138,11 @@ def test_two_runs_are_compared_row_by_row(folder: Path) -> None:
         ("runs --db none.db", 2, "none.db: no database of runs"),
         ("runs --db s.json", 1, "s.json: "),
         ("runs prune", 2, "select the runs to delete: --older-than AGE, --keep N, or both"),
-        ("runs prune --older-than soon", 2, "--older-than must be an age such as 12h, 30d or 8w"),
+        (
+            "runs prune --older-than soon",
+            2,
+            "--older-than must be a duration such as 90s, 12h or 30d",
+        ),
         ("runs delete eval-old nothing", 2, ".trioeval/results.db: run 'nothing' not found"),
         ("export eval-old", 2, "name the files to write: trioeval export RUN -o FILE"),
         ("export eval-old -o x.xlsx", 2, "x.xlsx: the suffix must be one of"),

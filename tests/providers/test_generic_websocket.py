@@ -154,6 +154,14 @@ def test_data_is_the_text_of_a_message_that_is_not_json() -> None:
     assert "data.answer finds nothing in the reply" in error.message
 
 
+def test_an_error_of_the_service_is_shown_where_a_transform_finds_nothing() -> None:
+    """The transform is not to blame: the message is that of an error without a transform."""
+    message = {"error": {"message": "no quota left", "code": "insufficient_quota"}}
+    error = failed_with(message, transformResponse="data.answer")
+    assert "no quota left" in error.message
+    assert error.kind == failed_with(message).kind
+
+
 @pytest.mark.slow
 def test_a_transform_may_report_tokens_and_costs() -> None:
     """As those of other providers do."""

@@ -118,6 +118,22 @@ def unknown(entry_id: str, hint: str) -> Problem:
         ),
         ("openai:chat", Problem(".id", '"openai:chat" has no model name', "write openai:<model>")),
         ("openai", Problem(".id", '"openai:" has no model name', "write openai:<model>")),
+        (
+            "openai:realtime",
+            Problem(".id", '"openai:realtime" has no model name', "write openai:realtime:<model>"),
+        ),
+        (
+            "google:video",
+            Problem(".id", '"google:video" has no model name', "write google:video:<model>"),
+        ),
+        (
+            "promptfoo:simulated-users",
+            Problem(
+                ".id",
+                '"promptfoo:simulated-users" is not supported',
+                'did you mean "promptfoo:simulated-user"?',
+            ),
+        ),
     ],
 )
 def test_an_unknown_id_suggests_the_nearest(entry_id: str, problem: Problem) -> None:

@@ -337,6 +337,7 @@ def test_functions_may_make_prompts_of_judges(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "def one():\n    return [{'role': 'user', 'content': '{{output}}'}]\n"
         "def bad():\n    return '{{ output | nothing_like_it }}'\ndef none():\n    return None\n"
+        "def parts():\n    return {'a': '{{output}}'}\n"
     )
 
     def asks(prompt: str) -> Mapping[str, Any]:
@@ -349,6 +350,7 @@ def test_functions_may_make_prompts_of_judges(tmp_path: Path) -> None:
         "file://p.py:two": r'function "two" not found',
         "file://p.py:bad": r"p\.py.*nothing_like_it",
         "file://p.py:none": r"must return text or messages, got null",
+        "file://p.py:parts": r"must return text or messages, got an object",
     }.items():
         with pytest.raises(SuiteError, match=message):
             suite_of(asks(prompt), directory=tmp_path)

@@ -162,7 +162,7 @@ def test_a_provider_may_have_its_own_latency(capfd: pytest.CaptureFixture[str]) 
         ("--latency 1 --limit-rpm 0", "--limit-rpm must be a whole number of at least 1, got '0'"),
         ("--latency 1 --limit-tpm x=5", "--limit-tpm names 'x'; the providers are mini"),
         ("--latency 1 --limit-burst 5", "the provider's burst needs its rpm"),
-        ("--latency 1 --deadline soon", "--deadline must be an age such as"),
+        ("--latency 1 --deadline soon", "--deadline must be a duration such as"),
         ("--from latest --recording r", "--from and --recording exclude each other"),
         ("--from latest", "no database of runs"),
         ("--recording r.jsonl", "the recording cannot be read: No such file"),
@@ -192,6 +192,16 @@ def test_tasks_that_cannot_be_simulated_are_named(capfd: pytest.CaptureFixture[s
     message = "a task of type columns cannot be simulated: its calls follow from its replies"
     assert message in capfd.readouterr().err
     assert run_command_line(["simulate", "s.json", "--latency", "1", "--task", "main"]) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_conversations_cannot_be_simulated(capfd: pytest.CaptureFixture[str]) -> None:
+    """Their number of calls is unknown, so that any forecast would be too low."""
+    config = {"userProvider": "echo", "instructions": "Ask for help."}
+    user = {"id": "promptfoo:simulated-user", "config": config}
+    write({**SUITE, "defaultTest": {"provider": user}})
+    assert run_command_line(["simulate", "s.json", "--latency", "1"]) == 2
+    assert "conversations with simulated users cannot be simulated" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")

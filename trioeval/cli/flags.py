@@ -56,7 +56,7 @@ def read_age(text: str, flag: str) -> float:
     """
     found = _AGE.fullmatch(text.strip().lower())
     if found is None:
-        raise UsageError(f"{flag} must be an age such as 12h, 30d or 8w, got {text!r}")
+        raise UsageError(f"{flag} must be a duration such as 90s, 12h or 30d, got {text!r}")
     return float(found[1]) * _SECONDS[found[2]]
 
 

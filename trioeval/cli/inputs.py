@@ -171,7 +171,10 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
     files = ([] if suite is None else [suite]) + _configs(flags.what.config)
     _check_once(files)
     if not (files or given):
-        raise UsageError("no suite file: write trioeval SUITE, or see trioeval --help")
+        raise UsageError(
+            "no suite file: write trioeval SUITE, or see trioeval --help; without SUITE it is "
+            "promptfooconfig.yaml (or .yml, .json, .js, .ts), which this folder does not have"
+        )
     load = functools.partial(
         load_suite if files else parse_suite,
         environ=environ,

@@ -88,6 +88,11 @@ class PreparedSuite:
         return tuple(entry.name for entry in self.suite.providers)
 
     @property
+    def has_simulated_users(self) -> bool:
+        """True if some tests are conversations with a simulated user."""
+        return any(stretch.shape.user is not None for stretch in self.steps.stretches)
+
+    @property
     def judge_lanes(self) -> tuple[str, ...]:
         """The lanes of its judges."""
         return self.lane_names[len(self.steps.providers) :]

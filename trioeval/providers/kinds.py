@@ -3,6 +3,7 @@
 Without these tables it would be called as one: `openai:tts:tts-1` as the chat model `tts:tts-1`.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -98,6 +99,7 @@ PREFIXES_NOT_SUPPORTED = frozenset(
 )
 """Prefixes that other tools support."""
 
+_OWN = "https://<url>, python:<file> and exec:<command> can call anything else"
 _AGENT = "use exec:<command> in a task of type agent to run its command line"
 _INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(
@@ -107,6 +109,10 @@ _INSTEAD: Mapping[str, str] = {
         ),
         _AGENT,
     ),
+    **dict.fromkeys(
+        ("realtime:gpt-realtime-translate", "realtime:gpt-realtime-whisper"),
+        f"this model only transcribes or translates, and holds no conversation; {_OWN}",
+    ),
     "bam": "IBM has ended the service",
     "github": "GitHub has ended the service",
     "llama": "use llamacpp:<model>, which calls the chat completions of llama.cpp",
@@ -114,8 +120,8 @@ _INSTEAD: Mapping[str, str] = {
     "promptfoo": "it runs on promptfoo's servers; use python:<file> or exec:<command>",
     "opencode": _AGENT,
 }
+_SIMULATED = "simulated-user"
 _PROGRAM = re.compile(r"\.(go|rb)(?::\w+)?$")
-_OWN = "https://<url>, python:<file> and exec:<command> can call anything else"
 _BEDROCK_KIND = re.compile(r"[a-z-]+(?=:)")
 """A word before a colon: ids of Bedrock's models have a dot before the first colon."""
 
@@ -169,9 +175,8 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
         runner = {"go": "go run", "rb": "ruby"}[program[1]]
         hint = f"write the provider in Python, or run the file with exec:{runner} {file}"
         return Problem(".id", f'"{file}" is not a Python file', hint)
-    if (prefix, rest) == ("promptfoo", "simulated-user"):
-        fault = f'"{prefix}:{rest}" talks to the providers of the suite, and is none of them'
-        return Problem(".id", fault, "make it the provider of defaultTest or of a test, an object")
+    if prefix == "promptfoo" and (problem := _user_problem(rest)) is not None:
+        return problem
     if prefix in PREFIXES_NOT_SUPPORTED:
         hint = f"if its API is compatible with OpenAI, use openai:<model> with apiBaseUrl; {_OWN}"
         return Problem(".id", f'"{prefix}:" is not supported', _INSTEAD.get(prefix, hint))
@@ -190,7 +195,19 @@ def not_supported(prefix: str, rest: str) -> Problem | None:
     if model is not None and model.search(rest):
         return kind_problem(prefix, rest)
     for pattern, right in _KINDS_OF_MODELS.get(prefix, ()):
-        if pattern.search(rest):
+        if rest != right and pattern.search(rest):
             fault = f'"{rest}" is not a model of chat completions'
             return Problem(".id", fault, f"write {prefix}:{right}:{rest}")
+    return None
+
+
+def _user_problem(rest: str) -> Problem | None:
+    """Return the problem of a simulated user in the place of a provider, or with a misspelt name."""
+    id_ = f"promptfoo:{rest}"
+    if rest == _SIMULATED:
+        fault = f'"{id_}" talks to the providers of the suite, and is none of them'
+        return Problem(".id", fault, "make it the provider of defaultTest or of a test, an object")
+    if difflib.get_close_matches(rest, [_SIMULATED], n=1):
+        hint = f'did you mean "promptfoo:{_SIMULATED}"?'
+        return Problem(".id", f'"{id_}" is not supported', hint)
     return None

@@ -106,9 +106,7 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
         "questions (type: question_eval)": is_question_eval(settings),
         "tests from the rows of another task": part.prepare_with_rows is not None,
         "providers that are functions of the program": prepared.has_own_providers,
-        "simulated users (promptfoo:simulated-user)": any(
-            stretch.shape.user is not None for stretch in prepared.steps.stretches
-        ),
+        "simulated users (promptfoo:simulated-user)": prepared.has_simulated_users,
         "providers of videos": any(spec.keeps_jobs for spec in prepared.specs),
         "extensions": bool(prepared.extensions),
         f"rows that run one after another, because {why}": why is not None,

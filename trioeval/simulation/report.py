@@ -84,7 +84,8 @@ def forecast_lines(
     """
     forecast = found.forecast
     lanes = counted(len(forecast.lanes), "lane")
-    yield f"{suite.all_rows:,} rows, {forecast.requests:,} requests on {lanes}; nothing was called"
+    rows, requests = _many(suite.all_rows, "row"), _many(forecast.requests, "request")
+    yield f"{rows}, {requests} on {lanes}; nothing was called"
     for name, model in suite.models.items():
         yield f"  {name}: {model_text(model)}"
     yield from (f"note: {note}" for note in notes)
@@ -212,6 +213,10 @@ def duration_text(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // least} {part}"
     return f"{whole // 60} min {whole % 60} s"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _range(makespans: Sequence[float]) -> str:

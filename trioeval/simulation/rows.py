@@ -268,6 +268,9 @@ def simulated_tasks(prepared: PreparedSuite) -> list[SimulatedTask]:
         elif part.rows is None:
             message = "its tests are the rows of another task, which only a run generates"
             problems.append(Problem(path, message, "choose other tasks with --task"))
+        elif part.prepared.has_simulated_users:
+            message = "conversations with simulated users cannot be simulated: replies decide their length"
+            problems.append(Problem(path, message, "choose other tasks with --task"))
     if problems:
         raise SuiteError(problems)
     return [SimulatedTask(part, part.rows or 0) for part in prepared.parts]

@@ -183,9 +183,10 @@ class _PromptReader:
         if not self.context.may_run(quote(reference), f"the prompt that {quote(reference)} makes"):
             return reference
         made = call_function(file, target, (), self.context)
-        if not isinstance(made, str | list | dict):
+        if not (isinstance(made, str) or are_messages(made)):
             message = f"{quote(reference)} must return text or messages, got {kind(made)}"
-            raise MistakenError(Mistake(message))
+            right = f"a function of a file is named after it: {FILE}{path}:<function>"
+            raise MistakenError(Mistake(message, None if function else right))
         self._check(made if isinstance(made, str) else json_text(made), file)
         return made
 

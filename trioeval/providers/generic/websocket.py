@@ -469,6 +469,8 @@ class SocketProvider:
                 else:
                     value, is_last = await self._streamed(entry, entry.stream, accumulator, answer)
             except TransformError as error:
+                if isinstance(answer.json, Mapping) and answer.json.get("error"):
+                    raise reading.classified(reply) from error
                 raise reading.failure("malformed_reply", str(error), reply, _ADVICE) from error
             if is_last:
                 return await run(partial(reading.finish, value, reply, answer), size)

@@ -464,6 +464,9 @@ def read(
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     kind, _, model = rest.rpartition(":")
+    if not kind and model in _ADAPTERS:
+        fault = f'"{prefix}:{rest}" has no model name'
+        return [Problem(".id", fault, f"write {prefix}:{rest}:<model>")]
     if kind not in _ADAPTERS or not _MODEL.fullmatch(model):
         named = (f"{prefix}:{one}:<model>" for one in ("embedding", "image"))
         hint = f"write {', '.join((f'{prefix}:<model>', *named))} or {prefix}:video:<model>"

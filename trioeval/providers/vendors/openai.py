@@ -129,5 +129,6 @@ def _split(service: Service, prefix: str, rest: str) -> tuple[str | None, str, l
         problems.append(kind_problem(prefix, kind, service.kinds))
     if not model.strip():
         fault = f'"{prefix}:{rest}" has no model name'
-        problems.append(Problem(".id", fault, f"write {prefix}:<model>"))
+        named = f"{kind}:" if kind not in (None, service.kinds[0]) else ""
+        problems.append(Problem(".id", fault, f"write {prefix}:{named}<model>"))
     return kind, model, problems
