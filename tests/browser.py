@@ -150,7 +150,7 @@ class Browser:
         """Return roles and names in the accessibility tree of the page, as a screen reader gets them."""
         tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         return [
-            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            (node["role"]["value"], node.get("name", {}).get("value", "").strip())
             for node in tree
             if not node["ignored"]
         ]

@@ -56,7 +56,7 @@ def test_a_full_disk_ends_a_run_that_keeps_its_records(tmp_path: Path) -> None:
     """It makes no more calls, writes files that still have room, and names the command that continues it."""
     with open_provider(tmp_path, *FLAGS) as provider:
         audit = Audit(provider, tmp_path)
-        command = [sys.executable, "-c", LIMITED, "400000", "run", "suite.json", "--no-cache"]
+        command = [sys.executable, "-c", LIMITED, "420000", "run", "suite.json", "--no-cache"]
         process = subprocess.Popen(
             [*command, "--no-table", "--no-progress", *OUTPUTS],
             cwd=tmp_path,
