@@ -464,7 +464,7 @@ def read(
 ) -> ProviderSettings | list[Problem]:
     """Read an entry `google:<model>` or `google:embedding:<model>`; see `Reader`."""
     kind, _, model = rest.rpartition(":")
-    if not kind and model in _ADAPTERS:
+    if not kind and model and model in _ADAPTERS:
         fault = f'"{prefix}:{rest}" has no model name'
         return [Problem(".id", fault, f"write {prefix}:{rest}:<model>")]
     if kind not in _ADAPTERS or not _MODEL.fullmatch(model):
