@@ -114,9 +114,12 @@ def test_an_ended_tree_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_program_may_end_by_itself_after_the_request() -> None:
     """Its last output and its exit code are kept."""
+    # `sleep` may get the request first: the shell waits on, or it would end by itself before its turn.
 
     async def main() -> None:
-        async with await start('trap "echo bye; exit 7" TERM; echo up; sleep 1000 & wait') as tree:
+        async with await start(
+            'trap "echo bye; exit 7" TERM; echo up; sleep 1000 & while :; do wait; done'
+        ) as tree:
             assert await read_words(tree, 1) == ["up"]
             await tree.end()
             assert await tree.wait() == 7
