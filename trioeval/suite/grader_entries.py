@@ -183,7 +183,7 @@ class _PromptReader:
         if not self.context.may_run(quote(reference), f"the prompt that {quote(reference)} makes"):
             return reference
         made = call_function(file, target, (), self.context)
-        if not (isinstance(made, str) or are_messages(made)):
+        if not _are_prompts(made):
             message = f"{quote(reference)} must return text or messages, got {kind(made)}"
             right = f"a function of a file is named after it: {FILE}{path}:<function>"
             raise MistakenError(Mistake(message, None if function else right))
@@ -194,6 +194,12 @@ class _PromptReader:
         error = None if self.templates is None else self.templates.prompt_error(text)
         if error is not None:
             raise MistakenError(Mistake(error, file=file))
+
+
+def _are_prompts(made: Any) -> bool:
+    """Return whether a value is a prompt, or a list of several."""
+    several = made if isinstance(made, list) and not are_messages(made) else [made]
+    return bool(several) and all(isinstance(one, str) or are_messages(one) for one in several)
 
 
 def are_messages(value: Any) -> bool:
