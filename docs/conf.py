@@ -63,7 +63,7 @@ _PACKAGES = [
                 "question_eval",
                 "columns",
             ),
-            *("agent", "report", "run", "store", "limits", "testing", "asyncio"),
+            *("agent", "report", "run", "simulation", "store", "limits", "testing", "asyncio"),
         )
     ),
     "trioeval",
