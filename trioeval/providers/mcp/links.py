@@ -163,7 +163,7 @@ class McpLink:
             is_answered = True
         except MCPError as error:
             if self._is_lost:
-                await self._over.wait()
+                await self._over.wait()  # noqa: ASYNC120 - a cancelled call has no other error
                 raise self._end_of_link() from error
             if exchange.failure is not None:
                 raise exchange.failure from error
