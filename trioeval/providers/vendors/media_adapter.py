@@ -12,6 +12,16 @@ from trioeval.providers.http.wire import HttpReply
 from trioeval.providers.media import MOST_BYTES
 
 
+def locate_media(
+    service: Service, model: str, values: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[Endpoint | None, list[Problem]]:
+    """Return an endpoint whose replies may be larger than texts; see `read_endpoint`."""
+    endpoint, problems = read_endpoint(service, model, values, environ)
+    if endpoint is not None and values.get("max_response_bytes") is None:
+        endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
+    return endpoint, problems
+
+
 class MediaAdapter(Adapter):
     """An API whose replies are media."""
 
@@ -28,10 +38,7 @@ class MediaAdapter(Adapter):
         environ: Mapping[str, str],
     ) -> tuple[Endpoint | None, list[Problem]]:
         """Return the endpoint; its replies may be larger than texts."""
-        endpoint, problems = read_endpoint(service, model, values, environ)
-        if endpoint is not None and values.get("max_response_bytes") is None:
-            endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
-        return endpoint, problems
+        return locate_media(service, model, values, environ)
 
     @property
     def named(self) -> dict[str, Any]:

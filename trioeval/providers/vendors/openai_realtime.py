@@ -37,7 +37,7 @@ from trioeval.providers.http.adapter import (
     HttpProvider,
     read_reply,
 )
-from trioeval.providers.http.endpoint import Endpoint, Service, read_endpoint
+from trioeval.providers.http.endpoint import Endpoint, Service
 from trioeval.providers.http.rate_hints import read_hint
 from trioeval.providers.http.replies import (
     FILTERED,
@@ -58,10 +58,11 @@ from trioeval.providers.http.wire import (
     WebSocket,
     request_source,
 )
-from trioeval.providers.media import MOST_BYTES, take_media
+from trioeval.providers.media import take_media
 from trioeval.providers.metering import Metering
 from trioeval.providers.other_keys import OtherKeys
 from trioeval.providers.vendors.chat import read_function
+from trioeval.providers.vendors.media_adapter import locate_media
 from trioeval.providers.vendors.realtime_events import (
     RealtimeEvents,
     read_limits,
@@ -229,9 +230,7 @@ class RealtimeAdapter(Adapter):
             fault = f"the Realtime API of {service.family} has no API version"
             faults.append(Problem(".config.apiVersion", fault, "leave it out"))
         given = values if wait is None else {**values, "timeout_ms": wait}
-        endpoint, problems = read_endpoint(service, model, given, environ)
-        if endpoint is not None and values.get("max_response_bytes") is None:
-            endpoint = attrs.evolve(endpoint, max_reply_bytes=MOST_BYTES)
+        endpoint, problems = locate_media(service, model, given, environ)
         return endpoint, [*faults, *problems]
 
     @property
