@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import attrs
 import trio
 
-from trioeval.errors import Problem, ProviderError
+from trioeval.errors import Fault, Problem, ProviderError
 from trioeval.providers.config import (
     Key,
     is_number,
@@ -235,6 +235,28 @@ class TokenSource:
         """Do not use this token again; a newer one is kept."""
         if self._token is token:
             self._token = None
+
+    def check(
+        self, token: Token, reply: HttpReply, failure: Callable[[HttpReply], ProviderError]
+    ) -> None:
+        """Record whether the reply to a request with a token proves it valid or invalid.
+
+        Args:
+            token: The token, which is not used again if it is invalid.
+            reply: The reply.
+            failure: Returns the error of a failed reply.
+
+        Raises:
+            ProviderError: `auth`; a token that was valid before has expired, so the call deserves another
+                attempt, with another token.
+        """
+        if reply.status != HTTPStatus.UNAUTHORIZED:
+            token.was_accepted = True
+            return
+        self.forget(token)
+        if token.was_accepted:
+            error = failure(reply)
+            raise error.restated(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
 
 
 async def fetch_token(request: TokenRequest, send: Send) -> Token:

@@ -35,6 +35,7 @@ from trioeval.providers.generic.keys import (
     NOT_YET,
     PER_CALL,
     SUCCESS,
+    read_for_call,
     read_statuses,
 )
 from trioeval.providers.generic.reply import Transform, read_transform
@@ -52,7 +53,7 @@ from trioeval.providers.generic.request import (
 )
 from trioeval.providers.generic.tls_keys import read_tls
 from trioeval.providers.generic.urls import parameters, url_fault
-from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, digest, read_limit
+from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.http.wire import TlsSettings
 from trioeval.providers.metering import Metering
 from trioeval.providers.other_keys import OtherKeys, read_open_config
@@ -287,12 +288,13 @@ class GenericSettings(ProviderSettings):
         """
         if not options:
             return self
-        names = {to_snake(str(key)): str(key) for key in options}
-        kept = {key: value for key, value in self.config.items() if to_snake(key) not in names}
-        read = attrs.evolve(self._written, config={**kept, **options}).read()
-        if isinstance(read, list):
-            raise ProviderError("bad_request", "; ".join(map(str, read)))
-        fixed = [key for name, key in names.items() if name not in PER_CALL]
+        written = self._written
+        read, fixed = read_for_call(
+            self.config,
+            options,
+            PER_CALL,
+            lambda config: attrs.evolve(written, config=config).read(),
+        )
         if fixed or read.function != self.function:
             keys = ", ".join(fixed) or "transformResponse from a file"
             raise ProviderError("bad_request", f"{keys} cannot differ for one call")
@@ -355,9 +357,6 @@ class _EntryReader:
         if request is None or self._problems:
             return self._problems
         values = self._values
-        lane = lane_key(request)
-        for secret in self._filled_in:
-            lane = lane.replace(secret, digest(secret))
         return GenericSettings(
             request=request,
             rewrite=rewrite,
@@ -370,7 +369,7 @@ class _EntryReader:
             max_reply_bytes=values.get("max_response_bytes", MOST_BYTES),
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
-            lane_key=lane,
+            lane_key=lane_key(request, self._filled_in),
             secrets=longest_first({*find_secrets(request), *self._filled_in}),
             own_headers=own_headers(request, self.context.environ),
             own_texts=secrets_of_environment([self._url, self.config], self.context.environ),

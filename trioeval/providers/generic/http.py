@@ -1,7 +1,7 @@
 """Providers `http:` and `https:`: a service described in the suite."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -12,13 +12,14 @@ from urllib.parse import urljoin, urlsplit
 import attrs
 import trio
 
-from trioeval.errors import Fault, ProviderError
+from trioeval.errors import ProviderError
 from trioeval.providers.base import Reply, Request
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.config import TemplateRenderer, show, to_snake
-from trioeval.providers.generic.auth import Token, TokenSource, fetch_token
+from trioeval.providers.generic.auth import TokenSource, fetch_token
 from trioeval.providers.generic.entry import GenericSettings
 from trioeval.providers.generic.identity import SHORTEST_VALUE, reads_variables, secret_texts
+from trioeval.providers.generic.keys import SUCCESS
 from trioeval.providers.generic.reply import (
     MemberPath,
     ReplyQuery,
@@ -40,6 +41,7 @@ from trioeval.providers.http.endpoint import is_secret_header
 from trioeval.providers.http.failures import reply_text
 from trioeval.providers.http.replies import attempt_timeout
 from trioeval.providers.http.wire import HttpClient, HttpReply, HttpRequest, request_source
+from trioeval.providers.prices import Price
 from trioeval.providers.programs.workers import Workers, WorkerSpec, open_workers
 from trioeval.providers.secrets import hide, longest_first
 from trioeval.scripting.javascript import Script
@@ -388,6 +390,17 @@ def fill(
     return CallVariables.of(templates, variables, filling.text(rewrite, "transformRequest"))
 
 
+def check_code(code_keys: Sequence[str], *, runs_code: bool) -> None:
+    """Raise if a call needs code that must not run.
+
+    Raises:
+        ProviderError: `bad_request`.
+    """
+    if code_keys and not runs_code:
+        msg = f"{code_keys[0]} is code, which an untrusted suite must not run"
+        raise ProviderError("bad_request", msg)
+
+
 @attrs.frozen
 class GenericProvider:
     """A provider for a service described in the suite."""
@@ -415,9 +428,7 @@ class GenericProvider:
                 if the transform finds no output in it.
         """
         entry = self.settings.changed(request.options)
-        if entry.code_keys and not self._runs_code:
-            msg = f"{entry.code_keys[0]} is code, which an untrusted suite must not run"
-            raise ProviderError("bad_request", msg)
+        check_code(entry.code_keys, runs_code=self._runs_code)
         with trio.move_on_after(entry.timeout):
             return await self._answer(entry, request)
         method = entry.request.method or ("GET" if entry.request.body is None else "POST")
@@ -437,12 +448,14 @@ class GenericProvider:
         if token is not None:
             headers = {**ready.headers, "authorization": f"Bearer {token.value}"}
             ready = attrs.evolve(ready, headers=headers)
-        reading = _reading(entry, ready)
+        reading = read_with(
+            ready, secrets=entry.secrets, price=entry.price, statuses=entry.statuses
+        )
         secrets = entry.own_texts.union(reading.secrets)
         guard = OriginGuard(entry.own_headers, secrets, elsewhere=entry.follows_anywhere)
         reply = await send_following(self._client.send, ready, guard)
         if token is not None and self._tokens is not None:
-            _update_token(self._tokens, token, reply, reading)
+            self._tokens.check(token, reply, reading.classified)
         return await self._read(entry, reading, reply, request)
 
     async def _fill(self, entry: GenericSettings, request: Request) -> CallVariables:
@@ -473,31 +486,19 @@ class GenericProvider:
         return await code.run(partial(reading.finish, value, reply, answer), size)
 
 
-def _update_token(
-    tokens: TokenSource, token: Token, reply: HttpReply, reading: ReplyReading
-) -> None:
-    """Record whether a reply proves a token valid or invalid.
-
-    Raises:
-        ProviderError: `auth`; a token that was valid before has expired, so the call deserves another
-            attempt, with another token.
-    """
-    if reply.status != HTTPStatus.UNAUTHORIZED:
-        token.was_accepted = True
-        return
-    tokens.forget(token)
-    if token.was_accepted:
-        error = reading.classified(reply)
-        raise error.restated(error.message, kind="auth", fault=Fault.TRANSIENT, retries=1)
-
-
-def _reading(entry: GenericSettings, ready: HttpRequest) -> ReplyReading:
-    """Return the settings for reading the reply of a call, with the secrets in its rendered headers."""
-    own = secret_texts(ready.headers) - {*entry.secrets}
+def read_with(
+    ready: HttpRequest,
+    *,
+    secrets: Sequence[str],
+    price: Price | None,
+    statuses: frozenset[int] = SUCCESS,
+) -> ReplyReading:
+    """Return the settings for reading the reply to a request, with the secrets in its rendered headers."""
+    own = secret_texts(ready.headers) - {*secrets}
     return ReplyReading(
-        statuses=entry.statuses,
-        price=entry.price,
-        secrets=longest_first({*entry.secrets, *own}),
+        statuses=statuses,
+        price=price,
+        secrets=longest_first({*secrets, *own}),
         filled_in=longest_first(own),
         host=urlsplit(ready.url).hostname or "",
     )

@@ -1,7 +1,7 @@
 """The identity of a request: its lane, its secrets, and whether its transform reads variables."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -84,13 +84,22 @@ SHORTEST_VALUE = 8
 """Minimum length of an environment value that does not occur in a text by chance."""
 
 
-def lane_key(request: RequestTemplate) -> str:
-    """Return origin and path as in the suite, and a digest of the parts that identify the account."""
+def lane_key(request: RequestTemplate, hidden: Iterable[str] = (), *, kind: str = "http") -> str:
+    """Return origin and path as in the suite, and a digest of the parts that identify the account.
+
+    Args:
+        request: The request.
+        hidden: Secrets in its URL, which are replaced by their digests.
+        kind: The beginning of the key.
+    """
     pairs = _pairs(request)
     headers = [text for name, text in request.headers.items() if is_secret_header(name)]
     parts = [*headers, *secret_parameters(pairs), request.auth.credential]
     credential = "\n".join(text for text in parts if text)
-    return f"http|{_place(request.url)}|{digest(credential)}"
+    key = f"{kind}|{_place(request.url)}|{digest(credential)}"
+    for secret in hidden:
+        key = key.replace(secret, digest(secret))
+    return key
 
 
 def find_secrets(request: RequestTemplate) -> set[str]:

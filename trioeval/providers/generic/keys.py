@@ -3,9 +3,10 @@
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Container, Mapping
+from typing import Any, TypeAlias, TypeVar
 
+from trioeval.errors import Problem, ProviderError
 from trioeval.providers.bounds import MAX_RESPONSE
 from trioeval.providers.config import (
     PRICE,
@@ -18,6 +19,7 @@ from trioeval.providers.config import (
     is_number,
     is_text,
     is_visible,
+    to_snake,
 )
 
 # The HTTP statuses of a success: `validateStatus`, converted once to the set of accepted statuses.
@@ -40,6 +42,8 @@ _LONGEST = 1000
 _RANGE = re.compile(r"([1-9]\d\d)(?:\s*-\s*([1-9]\d\d))?|([1-9])xx", re.IGNORECASE)
 _FUNCTION = re.compile(r"\s*\(?\s*([A-Za-z_]\w*)?\s*\)?\s*=>")
 _SPELLINGS = (("===", "=="), ("!==", "!="), ("&&", " and "), ("||", " or "))
+
+_Settings = TypeVar("_Settings")
 
 Compare: TypeAlias = Callable[[Any, Any], bool]
 _COMPARE: Mapping[type[ast.cmpop], Compare] = {
@@ -250,3 +254,28 @@ PER_CALL = frozenset(
     }
 )
 """Keys, in snake_case, that may differ for one call; the others identify the account, and so the lane."""
+
+
+def read_for_call(
+    config: Mapping[str, Any],
+    options: Mapping[str, Any],
+    per_call: Container[str],
+    read: Callable[[Mapping[str, Any]], _Settings | list[Problem]],
+) -> tuple[_Settings, list[str]]:
+    """Return the settings for one call, and its keys that cannot differ for one call.
+
+    Args:
+        config: The config of the entry.
+        options: The values for the call.
+        per_call: The keys that may differ for one call, in snake case.
+        read: Reads a config.
+
+    Raises:
+        ProviderError: `bad_request`: a key is unknown, or its value is wrong.
+    """
+    names = {to_snake(str(key)): str(key) for key in options}
+    kept = {key: value for key, value in config.items() if to_snake(key) not in names}
+    found = read({**kept, **options})
+    if isinstance(found, list):
+        raise ProviderError("bad_request", "; ".join(map(str, found)))
+    return found, [key for name, key in names.items() if name not in per_call]

@@ -33,14 +33,9 @@ from trioeval.providers.config import (
     to_snake,
 )
 from trioeval.providers.generic.entry import read_function, static_fault
-from trioeval.providers.generic.http import CodeRunner, open_code
-from trioeval.providers.generic.identity import (
-    find_secrets,
-    lane_key,
-    reads_variables,
-    secret_texts,
-)
-from trioeval.providers.generic.keys import DROPPED, HEADER_NAME, KEYS
+from trioeval.providers.generic.http import CodeRunner, check_code, open_code, read_with
+from trioeval.providers.generic.identity import find_secrets, lane_key, reads_variables
+from trioeval.providers.generic.keys import DROPPED, HEADER_NAME, KEYS, read_for_call
 from trioeval.providers.generic.reply import (
     NOTHING,
     MemberPath,
@@ -62,7 +57,7 @@ from trioeval.providers.generic.request import (
     text_body,
 )
 from trioeval.providers.generic.tls_keys import read_tls
-from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, digest, read_limit
+from trioeval.providers.http.endpoint import ATTEMPT_LIMIT, read_limit
 from trioeval.providers.http.replies import attempt_timeout
 from trioeval.providers.http.wire import (
     HttpReply,
@@ -197,12 +192,13 @@ class SocketSettings(ProviderSettings):
         """
         if not options:
             return self
-        names = {to_snake(str(key)): str(key) for key in options}
-        kept = {key: value for key, value in self.config.items() if to_snake(key) not in names}
-        read = attrs.evolve(self._written, config={**kept, **options}).read()
-        if isinstance(read, list):
-            raise ProviderError("bad_request", "; ".join(map(str, read)))
-        fixed = [key for name, key in names.items() if name not in SOCKET_PER_CALL]
+        written = self._written
+        read, fixed = read_for_call(
+            self.config,
+            options,
+            SOCKET_PER_CALL,
+            lambda config: attrs.evolve(written, config=config).read(),
+        )
         files = [one for one in (read.function, read.stream) if isinstance(one, WorkerSpec)]
         if fixed or any(one not in (self.function, self.stream) for one in files):
             keys = ", ".join(fixed) or "a function in a file"
@@ -262,9 +258,6 @@ class _SocketReader:
             warnings = (*warnings, Problem(".config.transformResponse", fault, hint))
         if message is None or self._problems:
             return self._problems
-        lane = f"websocket|{lane_key(handshake).removeprefix('http|')}"
-        for secret in self._filled_in:
-            lane = lane.replace(secret, digest(secret))
         return SocketSettings(
             handshake=handshake,
             message=message,
@@ -275,7 +268,7 @@ class _SocketReader:
             max_reply_bytes=values.get("max_response_bytes", MOST_BYTES),
             tls=tls,
             price=read_price(values["price"]) if "price" in values else None,
-            lane_key=lane,
+            lane_key=lane_key(handshake, self._filled_in, kind="websocket"),
             secrets=longest_first({*find_secrets(handshake), *self._filled_in}),
             named_variables=self._named_variables,
             warnings=warnings,
@@ -401,14 +394,12 @@ class SocketProvider:
                 handshake or of the connection; or `malformed_reply`, if the messages have no output.
         """
         entry = self.settings.changed(request.options)
-        if entry.code_keys and not self._runs_code:
-            msg = f"{entry.code_keys[0]} is code, which an untrusted suite must not run"
-            raise ProviderError("bad_request", msg)
+        check_code(entry.code_keys, runs_code=self._runs_code)
         ready, message = self._rendered(entry, request)
         reply: Reply | None = None
         with trio.move_on_after(entry.timeout):
             async with self._client.connect(ready) as socket:
-                reading = _reading(entry, ready)
+                reading = read_with(ready, secrets=entry.secrets, price=entry.price)
                 if isinstance(socket, HttpReply):
                     raise reading.classified(socket)
                 await socket.send(message)
@@ -517,14 +508,3 @@ class SocketProvider:
 
 
 _ADVICE = "check the URL, transformResponse and streamResponse"
-
-
-def _reading(entry: SocketSettings, ready: HttpRequest) -> ReplyReading:
-    """Return the settings for reading the replies of a call, with the secrets in its rendered headers."""
-    own = secret_texts(ready.headers) - {*entry.secrets}
-    return ReplyReading(
-        price=entry.price,
-        secrets=longest_first({*entry.secrets, *own}),
-        filled_in=longest_first(own),
-        host=urlsplit(ready.url).hostname or "",
-    )

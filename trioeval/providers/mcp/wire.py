@@ -14,8 +14,8 @@ from http import HTTPStatus
 import attrs
 import httpx2
 
-from trioeval.errors import Fault, ProviderError
-from trioeval.providers.generic.auth import Token, TokenSource
+from trioeval.errors import ProviderError
+from trioeval.providers.generic.auth import TokenSource
 from trioeval.providers.generic.reply import KEY_SOURCE
 from trioeval.providers.http.failures import classify
 from trioeval.providers.http.replies import is_success, read_json
@@ -117,22 +117,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
             HttpRequest(str(request.url), headers, body, method=request.method)
         )
         if token is not None and self._tokens is not None:
-            self._update(token, self._tokens, reply)
+            self._tokens.check(token, reply, self._classified)
         return reply
-
-    def _update(self, token: Token, tokens: TokenSource, reply: HttpReply) -> None:
-        """Record whether a reply proves a token valid or invalid.
-
-        Raises:
-            ProviderError: `auth`: a token that was valid before has expired; a new one may be accepted.
-        """
-        if reply.status != HTTPStatus.UNAUTHORIZED:
-            token.was_accepted = True
-            return
-        tokens.forget(token)
-        if token.was_accepted:
-            error = self._classified(reply)
-            raise error.restated(error.message, fault=Fault.TRANSIENT, retries=1)
 
     def _failure(self, reply: HttpReply, *, has_session: bool) -> ProviderError | None:
         """Return the failure in a reply; None if its body is the protocol's own report of it."""
