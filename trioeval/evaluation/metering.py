@@ -108,7 +108,7 @@ class CallMeter:
             media: The media that the prompt names.
         """
         known, lane = self.metering[provider], self.lanes[provider]
-        is_bound = self.bounds_only or lane in self.bounded_lanes
+        is_bound = self._is_bound(lane)
         is_exact = is_bound or self.ceiling is not None or lane in self.paced_lanes
         count = known.count if is_exact else count_bytes
         prompt, inline = (prompt, 0) if is_bound else take_data_uris(prompt, known.image)
@@ -124,13 +124,17 @@ class CallMeter:
         known, lane = self.metering[provider], self.lanes[provider]
         reply_bound = self._longest[provider]
         money = most_money(known, prompt_bound, reply_bound)
-        if self.bounds_only or lane in self.bounded_lanes:
+        if self._is_bound(lane):
             tokens, more = self._excess.get(provider, (0, 0.0)) if self._excess else (0, 0.0)
             tokens += prompt_bound + reply_bound
             return CallEstimate(tokens, money + more, prompt_bound, reply_bound)
         shares = self._shares[lane]
         tokens = shares.prompt.expected(prompt_bound) + shares.reply.expected(reply_bound)
         return CallEstimate(tokens, money, prompt_bound, reply_bound)
+
+    def _is_bound(self, lane: str) -> bool:
+        """Return whether the calls of a lane reserve what they use at most, and not what is expected."""
+        return self.bounds_only or lane in self.bounded_lanes
 
     def learn_excess(
         self, provider: int, estimate: CallEstimate, tokens: int | None, money: float | None

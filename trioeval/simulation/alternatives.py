@@ -6,7 +6,6 @@ makespan of the whole.
 """
 
 import functools
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -88,12 +87,8 @@ def forecast_suite(
         is_stopped: As for `simulate`; the result is incomplete then.
     """
     run = functools.partial(simulate, is_stopped=is_stopped)
-    seeds = _SEEDS if suite.rows <= _SEVERAL else 1
-    found = sorted(
-        (run(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)),
-        key=lambda forecast: forecast.makespan,
-    )
-    forecast = found[len(found) // 2]
+    found = _simulations(suite, run)
+    forecast = _median(found)
     comparisons: Sequence[AlternativeEffect] = ()
     recommendations: Sequence[str] = ()
     if compare and forecast.makespan > 0:
@@ -170,11 +165,11 @@ def _busy(lane: LaneForecast | None) -> float:
 
 def _compare(suite: SimulatedSuite, forecast: Forecast, run: Run) -> Sequence[AlternativeEffect]:
     sample = suite.first(MOST_ROWS)
-    base = _median(sample, run)
+    base = forecast if sample is suite else _median(_simulations(sample, run))
     scale = 1.0 if base.rows == 0 else forecast.rows / base.rows
     found = []
     for one in alternatives(suite, forecast):
-        other = _median(one.suite.first(MOST_ROWS), run)
+        other = _median(_simulations(one.suite.first(MOST_ROWS), run))
         ratio = other.makespan / base.makespan if base.makespan else 1.0
         found.append(
             AlternativeEffect(
@@ -190,12 +185,15 @@ def _compare(suite: SimulatedSuite, forecast: Forecast, run: Run) -> Sequence[Al
     return found
 
 
-def _median(suite: SimulatedSuite, run: Run) -> Forecast:
-    """Return the middle one of a few simulations, of a single one if the suite is large."""
+def _simulations(suite: SimulatedSuite, run: Run) -> Sequence[Forecast]:
+    """Return a few simulations by their makespans, ascending; a single one if the suite is large."""
     seeds = _SEEDS if suite.rows <= _SEVERAL else 1
-    found = [run(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds)]
-    middle = statistics.median_low(one.makespan for one in found)
-    return next(one for one in found if one.makespan == middle)
+    found = (run(attrs.evolve(suite, seed=suite.seed + nth)) for nth in range(seeds))
+    return sorted(found, key=lambda forecast: forecast.makespan)
+
+
+def _median(found: Sequence[Forecast]) -> Forecast:
+    return found[len(found) // 2]
 
 
 def _of_lane(suite: SimulatedSuite, spec: LaneSpec, of: str) -> Iterator[Alternative]:
