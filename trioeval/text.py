@@ -327,14 +327,23 @@ def is_template(value: object) -> bool:
     return isinstance(value, Computed)
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def counted(count: int, noun: str, plural: str = "", *, grouped: bool = False) -> str:
     """Return a number with its noun in the right form.
+
+    Args:
+        count: The number.
+        noun: The noun for one.
+        plural: The noun for several, if it does not only end with `s`.
+        grouped: Separate thousands.
 
     Example:
         >>> counted(1, "row"), counted(2, "row"), counted(0, "reply", "replies")
         ('1 row', '2 rows', '0 replies')
+        >>> counted(12345, "row", grouped=True)
+        '12,345 rows'
     """
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+    number = f"{count:,}" if grouped else str(count)
+    return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def quote(value: object, limit: int = _QUOTED) -> str:

@@ -12,6 +12,7 @@ from trioeval.report.compare_runs import ColumnChange, ColumnFindings, Findings,
 from trioeval.report.statistics.estimates import Estimate
 from trioeval.report.statistics.paired import DifferenceFinding
 from trioeval.report.text import FittingTable
+from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
 
 _STYLES = {"better": "green", "worse": "red"}
@@ -32,12 +33,12 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("provider | prompt", overflow="fold", min_width=12)
     table.add_column("", overflow="fold")
-    counted: Sequence[Kind] = ("better", "worse") if len(columns) > 1 else ()
-    for name in (*(f"rows {kind}" for kind in counted), "before", "after", "difference", "p"):
+    kinds: Sequence[Kind] = ("better", "worse") if len(columns) > 1 else ()
+    for name in (*(f"rows {kind}" for kind in kinds), "before", "after", "difference", "p"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("beyond chance", no_wrap=True)
     for column, found in zip(columns, findings.columns, strict=True):
-        heading, counts = name_of_column(column), [str(column.kinds[kind]) for kind in counted]
+        heading, counts = name_of_column(column), [str(column.kinds[kind]) for kind in kinds]
         for name, finding in found.findings():
             is_rate = finding is found.passed
             table.add_row(
@@ -49,7 +50,7 @@ def findings_table(columns: Sequence[ColumnChange], findings: Findings) -> Fitti
                 _chance(finding.adjusted),
                 _answer(finding),
             )
-            heading, counts = "", [""] * len(counted)
+            heading, counts = "", [""] * len(kinds)
     return FittingTable(table)
 
 
@@ -78,7 +79,10 @@ def _evidence(column: ColumnFindings) -> tuple[int, bool]:
 
 
 def _rate_sentences(finding: DifferenceFinding, difference: Estimate) -> Iterator[str]:
-    groups, pairs = difference.clusters, _counted(difference.n, "pair of rows", "pairs of rows")
+    groups, pairs = (
+        difference.clusters,
+        counted(difference.n, "pair of rows", "pairs of rows", grouped=True),
+    )
     if groups == 1:
         yield f"{pairs} of 1 test or cluster: other tests may differ in any way"
         return
@@ -103,7 +107,7 @@ def _rate_sentences(finding: DifferenceFinding, difference: Estimate) -> Iterato
     least = finding.detectable
     detectable = "no difference" if least is None else f"a difference of {_points(least)} points"
     yield (
-        f"With {_counted(difference.n, 'pair', 'pairs')}{own} {detectable} is found in four of five "
+        f"With {counted(difference.n, 'pair', grouped=True)}{own} {detectable} is found in four of five "
         f"comparisons; 5 points need about {few} pairs, 1 point {many}."
     )
 
@@ -111,10 +115,6 @@ def _rate_sentences(finding: DifferenceFinding, difference: Estimate) -> Iterato
 def _points(share: float) -> str:
     points = 100 * share
     return f"{points:.0f}" if points >= _MANY else f"{points:.1f}"
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
 
 
 def chance_sentences(columns: Sequence[ColumnChange], findings: Findings) -> Iterator[str]:

@@ -84,7 +84,8 @@ def forecast_lines(
     """
     forecast = found.forecast
     lanes = counted(len(forecast.lanes), "lane")
-    rows, requests = _many(suite.all_rows, "row"), _many(forecast.requests, "request")
+    rows = counted(suite.all_rows, "row", grouped=True)
+    requests = counted(forecast.requests, "request", grouped=True)
     yield f"{rows}, {requests} on {lanes}; nothing was called"
     for name, model in suite.models.items():
         yield f"  {name}: {model_text(model)}"
@@ -213,10 +214,6 @@ def duration_text(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // least} {part}"
     return f"{whole // 60} min {whole % 60} s"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _range(makespans: Sequence[float]) -> str:

@@ -13,6 +13,7 @@ from trioeval.errors import Problem, SuiteError
 from trioeval.suite.expand import Expansion, TestRange
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Suite
+from trioeval.text import counted
 
 MOST_NUMBERED = 2**31 - 1
 """The maximum number of rows of one task that a store can number."""
@@ -79,7 +80,7 @@ def count_columns(suite: Suite) -> RowCount:
     """Return the number of columns if every provider without own prompts gets all prompts."""
     prompts = len(suite.prompts)
     providers = sum(entry.prompts is None for entry in suite.providers)
-    text = f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
+    text = f"{counted(prompts, 'prompt', grouped=True)} × {counted(providers, 'provider', grouped=True)}"
     return RowCount(prompts * providers, text, "$.prompts")
 
 
@@ -176,24 +177,24 @@ def is_number_list(value: Any) -> bool:
     )
 
 
-def check_rows(counted: RowCount, most: int, *, numbered: bool = True) -> None:
+def check_rows(count: RowCount, most: int, *, numbered: bool = True) -> None:
     """Refuse a suite that is too large to run.
 
     Args:
-        counted: The rows that would be run.
+        count: The rows that would be run.
         most: The maximum number of rows of a run; 0 means unlimited.
         numbered: It is one task, whose rows a store numbers.
 
     Raises:
         TooManyRowsError: There are more.
     """
-    text = f"{counted.rows:,} rows: {counted.factors}"
-    if most and counted.rows > most:
+    text = f"{count.rows:,} rows: {count.factors}"
+    if most and count.rows > most:
         hint = f"a run may have {most:,}; raise --max-rows (evaluateOptions.maxRows), or use -n"
-        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
-    if numbered and counted.rows > MOST_NUMBERED:
+        raise TooManyRowsError(Problem(count.path, text, hint), count.rows)
+    if numbered and count.rows > MOST_NUMBERED:
         hint = f"a task can have at most {MOST_NUMBERED:,} rows; split the suite, or use -n"
-        raise TooManyRowsError(Problem(counted.path, text, hint), counted.rows)
+        raise TooManyRowsError(Problem(count.path, text, hint), count.rows)
 
 
 def _columns(steps: Expansion, stretch: TestRange) -> str:
@@ -201,8 +202,8 @@ def _columns(steps: Expansion, stretch: TestRange) -> str:
     prompts = len({id(column.prompt) for column in columns})
     providers = len({column.provider_index for column in columns})
     if prompts * providers == len(columns):
-        return f"{_number(prompts, 'prompt')} × {_number(providers, 'provider')}"
-    return _number(len(columns), "column")
+        return f"{counted(prompts, 'prompt', grouped=True)} × {counted(providers, 'provider', grouped=True)}"
+    return counted(len(columns), "column", grouped=True)
 
 
 def _tests(steps: Expansion, stretch: TestRange, tests: int) -> Iterator[str]:
@@ -241,7 +242,3 @@ def _listed(shown: Sequence[str], between: str, more: int) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
