@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from trioeval.errors import Problem, ProviderError, ProviderErrorKind
-from trioeval.providers.base import Reply, Request
+from trioeval.providers.base import Provider, Reply, Request
 from trioeval.providers.bounds import SLOW, has_more_marks, most_marks
 from trioeval.providers.cache_key import CacheIdentity
 from trioeval.providers.config import (
@@ -514,7 +514,7 @@ class AdapterSettings(ProviderSettings):
         )
 
     @asynccontextmanager
-    async def open(self, shared: ProviderResources) -> AsyncGenerator["HttpProvider"]:
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Open the adapter with its client."""
         yield self.adapter.connect(await shared.http())
 

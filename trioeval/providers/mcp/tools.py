@@ -88,7 +88,7 @@ class McpToolsSettings(AdapterSettings):
         return attrs.evolve(self.plain.metering, is_bounded=False)
 
     @asynccontextmanager
-    async def open(self, shared: ProviderResources) -> AsyncGenerator[Provider]:  # type: ignore[override]
+    async def open(self, shared: ProviderResources) -> AsyncGenerator[Provider]:
         """Open the provider, and the servers of its tools."""
         from trioeval.providers.mcp.servers import open_servers  # imports the SDK
 
