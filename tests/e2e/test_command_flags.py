@@ -143,6 +143,7 @@ def test_flags_that_cannot_be_used_are_refused(folder: Path, flags: list[str], l
     ("arguments", "line"),
     [
         (["shwo"], '  did you mean the command "show"?'),
+        (["eval", "-c", "none.yaml"], '  did you mean the command "run"?'),
         (["siute.json"], "  did you mean suite.json?"),
         (["suite.json", "--max-concurency", "3"], "did you mean --max-concurrency?"),
         (["show", "--faild=1"], "unknown flag --faild; did you mean --failed?"),

@@ -477,6 +477,7 @@ def test_a_user_without_a_player_is_refused() -> None:
         ({"maxTurns": 1.5}, ".maxTurns: must be a whole number, got 1.5"),
         ({"maxTurns": -1}, ".maxTurns: must be at least 0, got -1"),
         ({"maxturn": 1}, '.maxturn: "maxturn" is not a key here'),
+        ({"userProvder": "file://a.py"}, '.userProvder: "userProvder" is not a key here'),
         ({"stateful": "yes"}, '.stateful: must be true or false, got the text "yes"'),
         ({"instructions": 1}, ".instructions: must be text, got 1"),
         ({"targetId": "x"}, ".targetId: targetId is not supported yet"),

@@ -530,6 +530,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
             await provider(Request(prompt="Hi"))
         assert caught.value.kind == "attempt_timeout"
         assert "no complete reply within 0.05 seconds from GET ws://" in caught.value.message
+        assert "raise websocketTimeout or timeoutMs" in caught.value.message
         await server.wait_finished(1)
 
     run(hear, use, websocketTimeout=50)

@@ -7,6 +7,9 @@ from pathlib import Path
 from trioeval.cli.arguments import SUITE_SUFFIXES
 from trioeval.cli.short_help import COMMANDS
 
+_ELSEWHERE = {"eval": "run", "help": "--help", "list": "runs", "retry": "resume"}
+"""Commands of other tools, and what they are called here."""
+
 
 def near_words(arguments: Sequence[str]) -> str | None:
     """Return the command or the suite file that a first argument which is neither may stand for."""
@@ -30,6 +33,6 @@ def near_command(arguments: Sequence[str]) -> str | None:
             return None
     except (OSError, ValueError):  # too long for a name
         return None
-    if arguments[0] == "help":
-        return "--help"
+    if named := _ELSEWHERE.get(arguments[0]):
+        return named
     return next(iter(difflib.get_close_matches(arguments[0], sorted(COMMANDS), n=1)), None)

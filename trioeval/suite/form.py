@@ -22,7 +22,7 @@ from trioeval.documents.mistakes import (
 )
 from trioeval.documents.paths import DocumentPath
 from trioeval.documents.placing import read_placed, structured
-from trioeval.documents.structure import Hook, object_hook, some_text
+from trioeval.documents.structure import Hook, object_hook, snake, some_text
 from trioeval.documents.trust import CODE_PREFIXES
 from trioeval.grading import quote
 from trioeval.scripting import names_script
@@ -89,6 +89,8 @@ _TRANSFORMS = ("transform",)
 SIMULATED_USER = "promptfoo:simulated-user"
 """The id of a provider that talks to the providers of the suite."""
 _USER_PROVIDERS = ("userProvider", "user_provider")
+_READ_OF_USER = {field.name for field in attrs.fields(SimulatedUser)} - {"user_provider"}
+"""Keys of the config of a simulated user, in snake_case, whose files are read."""
 _SENT = {"multipart"}
 """Keys of a config in which `file://` names a file that is sent unchanged."""
 
@@ -285,8 +287,12 @@ def _with_files(entry: ProviderEntry, context: FileContext) -> Mapping[str, Any]
     """Return the config of a provider with its files read and its functions called."""
     if entry.id.startswith("exec:"):  # receives it as it is written
         return entry.config
-    # The provider that plays a simulated user is read like any other provider.
-    kept = {*_SENT, *(_USER_PROVIDERS if entry.id == SIMULATED_USER else ())}
+    # The provider that plays a simulated user is read like any other provider; a misspelt key is reported.
+    kept = {
+        key
+        for key in entry.config
+        if key in _SENT or (entry.id == SIMULATED_USER and snake(key) not in _READ_OF_USER)
+    }
     read = config_values({k: part for k, part in entry.config.items() if k not in kept}, context)
     return {
         key: read.get(key, part)

@@ -238,15 +238,16 @@ def empty(
     )
 
 
-def attempt_timeout(source: str, timeout: float) -> ProviderError:
+def attempt_timeout(source: str, timeout: float, setting: str = "timeoutMs") -> ProviderError:
     """Return the error for a call without a complete reply in time.
 
     Args:
         source: Method and URL, from `request_source`.
         timeout: Seconds.
+        setting: The key of the suite that sets them.
     """
     title = f"no complete reply within {timeout:g} seconds from"
-    advice = "raise timeoutMs, or check that the server is not overloaded"
+    advice = f"raise {setting}, or check that the server is not overloaded"
     return ProviderError("attempt_timeout", failure_text(title, source, advice=advice))
 
 

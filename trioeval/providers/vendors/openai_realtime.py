@@ -409,7 +409,8 @@ class RealtimeProvider(HttpProvider):
                 else:
                     reply = await _converse(adapter, socket, ready.body or b"{}")
         if reply is None:
-            raise attempt_timeout(request_source(ready.method, ready.url), timeout)
+            source = request_source(ready.method, ready.url)
+            raise attempt_timeout(source, timeout, "websocketTimeout or timeoutMs")
         return reply
 
 
