@@ -9,6 +9,7 @@ import attrs
 
 from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
+from trioeval.report.counts import money
 from trioeval.simulation.alternatives import AlternativeEffect, SuiteForecast
 from trioeval.simulation.model import ProviderModel
 from trioeval.simulation.run import Forecast, LaneForecast, SimulatedSuite
@@ -47,11 +48,11 @@ class ForecastBounds:
                 yield f"{bound}: does not fit, {duration_text(room)} too long{self._way(forecast)}"
         if self.budget is not None:
             room = abs(self.budget - forecast.forecast.money)
-            bound = f"budget     {_money(self.budget)}"
+            bound = f"budget     {money(self.budget)}"
             if self._in_budget(forecast):
-                yield f"{bound}: fits, {_money(room)} to spare"
+                yield f"{bound}: fits, {money(room)} to spare"
             else:
-                yield f"{bound}: does not fit, {_money(room)} too much"
+                yield f"{bound}: does not fit, {money(room)} too much"
 
     def _in_time(self, forecast: SuiteForecast) -> bool:
         return self.deadline is None or forecast.makespans[-1] <= self.deadline
@@ -92,7 +93,7 @@ def forecast_lines(
     yield from (f"note: {note}" for note in notes)
     yield ""
     yield f"makespan   {duration_text(forecast.makespan)}{_range(found.makespans)}"
-    yield f"cost       {_money(forecast.money)}"
+    yield f"cost       {money(forecast.money)}"
     yield f"tokens     {forecast.tokens:,}"
     share = forecast.refused / max(1, forecast.requests)
     yield f"429s       {forecast.refused:,} of {forecast.requests:,} requests ({share:.1%})"
@@ -223,10 +224,6 @@ def _range(makespans: Sequence[float]) -> str:
     return f" ({first} to {last} over {len(makespans)} simulations)"
 
 
-def _money(money: float) -> str:
-    return f"${money:,.2f}" if money >= 1 or not money else f"${money:.4f}"
-
-
 @attrs.frozen
 class _ChartColumn:
     """One column of the chart."""
@@ -268,14 +265,14 @@ def _level(in_flight: int, limit: int) -> str:
 def _table(found: SuiteForecast, forecast: Forecast) -> Iterator[str]:
     head = ("setting", "makespan", "change", "cost", "429s")
     share = forecast.refused / max(1, forecast.requests)
-    now = ("as it is", duration_text(forecast.makespan), "", _money(forecast.money), f"{share:.1%}")
+    now = ("as it is", duration_text(forecast.makespan), "", money(forecast.money), f"{share:.1%}")
     lines = [head, now]
     lines += [
         (
             one.name,
             duration_text(one.makespan),
             f"{one.ratio - 1:+.0%}",
-            _money(one.money),
+            money(one.money),
             f"{one.refused_share:.1%}",
         )
         for one in found.comparisons
