@@ -44,6 +44,7 @@ from trioeval.suite.dependencies import Unsatisfied
 if TYPE_CHECKING:
     from trioeval.evaluation.hooks import Hooks
     from trioeval.evaluation.prepared import PreparedTask
+    from trioeval.evaluation.prompt import PromptBuilder
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -229,6 +230,8 @@ class OpenTask:
     """The task id; None if the suite is a single task."""
     row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
+    memory: PromptBuilder | None = None
+    """Contains the data that its rows leave for later ones; None if they leave none."""
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]

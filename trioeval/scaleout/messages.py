@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.evaluation.shared_data import SharedPart
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -32,6 +33,10 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+    shared: SharedPart | None = None
+    """What rows that have ended left for these."""
+    jobs: tuple[tuple[CallKey, str], ...] = ()
+    """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +69,16 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class CreatedJob:
+    """A job that a call has created at its service."""
+
+    key: CallKey
+    name: str | None
+    """The name of the job; None if it has ended."""
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | CreatedJob
 """A message of a worker, sent as soon as its event happens."""
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
