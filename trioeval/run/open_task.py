@@ -32,6 +32,7 @@ from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
 from trioeval.evaluation.shared_data import SharedData
+from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import AdaptTask, Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
@@ -296,7 +297,8 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, options: TaskOpti
         memory=tools,
     )
     if layout.compares:
-        task = attrs.evolve(task, row_of=layout.step)
+        alone = TaskPart(body, range(len(steps)))
+        task = attrs.evolve(task, row_of=layout.step, rows_alone=alone)
     # Cases that wait for others must be started, because they may wait for later cases.
     return (
         task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
@@ -378,6 +380,7 @@ async def _resumed(
         task,
         body=resumed,
         kept=KeptTaskRows(rows, resumed.kept_rows()),
+        rows_alone=None if task.rows_alone is None else resumed.without_kept(task.rows_alone),
         row_of=lambda place: row_of(resumed.job(place)),
     )
 
