@@ -144,9 +144,9 @@ def test_a_piece_waits_for_rows_that_have_not_started() -> None:
 @given(st.integers(0, 12), st.data(), st.integers(1, 5))
 def test_serial_rows_are_in_ranges_of_their_own(size: int, data: st.DataObject, most: int) -> None:
     serial = sorted(data.draw(st.sets(st.integers(0, size - 1)))) if size else []
-    cuts = serial_cuts(size, serial, most)
+    cuts = serial_cuts(size, serial, most, 3)
     assert [row for rows, _ in cuts for row in rows] == [*range(size)]
-    assert all(0 < len(rows) <= most for rows, _ in cuts)
+    assert all(0 < len(rows) <= (3 if is_serial else most) for rows, is_serial in cuts)
     assert [row for rows, is_serial in cuts if is_serial for row in rows] == serial
 
 

@@ -115,19 +115,22 @@ def next_piece(rows: Sequence[int], most: int, chains: Chains) -> int:
     return count
 
 
-def serial_cuts(size: int, serial: Iterable[int], most: int) -> Sequence[tuple[range, bool]]:
+def serial_cuts(
+    size: int, serial: Iterable[int], most: int, most_serial: int
+) -> Sequence[tuple[range, bool]]:
     """Return consecutive ranges of rows, and whether they are serial; each has rows of one kind.
 
     Args:
         size: The number of rows.
         serial: The serial ones, ascending.
-        most: The most rows of a range, ≥ 1.
+        most: The most rows of a range that is not serial, ≥ 1.
+        most_serial: The most rows of a serial range, ≥ 1.
 
     Example:
-        >>> serial_cuts(5, [1, 2], 10)
+        >>> serial_cuts(5, [1, 2], 10, 10)
         [(range(0, 1), False), (range(1, 3), True), (range(3, 5), False)]
-        >>> serial_cuts(3, [0, 1, 2], 2)
-        [(range(0, 2), True), (range(2, 3), True)]
+        >>> serial_cuts(4, [0, 1], 1, 2)
+        [(range(0, 2), True), (range(2, 3), False), (range(3, 4), False)]
     """
     marks = bytearray(size)
     for row in serial:
@@ -135,8 +138,10 @@ def serial_cuts(size: int, serial: Iterable[int], most: int) -> Sequence[tuple[r
     found: list[tuple[range, bool]] = []
     start = 0
     while start < size:
-        stop = marks.find(1 - marks[start], start, start + most)
-        stop = min(start + most, size) if stop < 0 else stop
-        found.append((range(start, stop), bool(marks[start])))
+        is_serial = bool(marks[start])
+        end = min(start + (most_serial if is_serial else most), size)
+        other = marks.find(1 - marks[start], start, end)
+        stop = end if other < 0 else other
+        found.append((range(start, stop), is_serial))
         start = stop
     return found

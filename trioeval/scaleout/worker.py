@@ -397,12 +397,9 @@ class WorkerSession:
             if found is not None:
                 return found
             (part,) = (one for one in prepared.parts if one.id == task)
-            prepare = part.prepare_with_rows
-            if prepare is not None:
-                # The coordinator sends them before the first shard.
-                rows = self._source_rows[task or ""]
-                own = await trio.to_thread.run_sync(prepare, rows)
-                part = attrs.evolve(part, prepared=own, prepare_with_rows=None, source_rows=rows)
+            # The coordinator sends them before the first shard.
+            rows = self._source_rows.get(task or "")
+            part = await trio.to_thread.run_sync(settled_task, part, rows)
             self._parts[task] = part
             return part
 
@@ -412,3 +409,17 @@ class WorkerSession:
 
 async def _ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - the journal has sent it
     """Ignore an emitted row."""
+
+
+def settled_task(part: PreparedTask, rows: Sequence[Mapping[str, Any]] | None) -> PreparedTask:
+    """Return a task with its tests, also if they are the rows of another one.
+
+    Args:
+        part: The task.
+        rows: Those rows; None for other tests.
+    """
+    prepare = part.prepare_with_rows
+    if prepare is None or rows is None:
+        return part
+    prepared = prepare(rows)
+    return attrs.evolve(part, prepared=prepared, prepare_with_rows=None, source_rows=rows)
