@@ -20,10 +20,10 @@ from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.run.run_suite import make_lanes, run_prepared
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import StepFinder, steps_of
-from trioeval.scaleout.messages import Shard, pack, unpack
+from trioeval.scaleout.messages import Shard, unpack
 from trioeval.scaleout.shard_task import shard_task
 from trioeval.scaleout.worker import ForwardingJournal, MessageBatch, settled_task
-from trioeval.testing.journals import MemoryJournal
+from trioeval.testing.journals import MemoryJournal, NamedJob
 
 Change = tuple[float, str, str]
 """An instant, `join` or `lose`, and the name of a worker."""
@@ -187,6 +187,23 @@ def recorded_replies(
     return recorded
 
 
+def recorded_jobs(
+    journal: MemoryJournal,
+) -> Callable[[str | None, int], Sequence[tuple[CallKey, str]]]:
+    """Return a function that returns the jobs of a row which earlier executions have recorded."""
+
+    def recorded(task: str | None, index: int) -> Sequence[tuple[CallKey, str]]:
+        keys = [
+            one.key
+            for one in journal.earlier
+            if isinstance(one, NamedJob) and (one.key.task, one.key.index) == (task, index)
+        ]
+        found = ((key, journal.job(key).find()) for key in dict.fromkeys(keys))
+        return [(key, name) for key, name in found if name is not None]
+
+    return recorded
+
+
 def run_simulated(
     suite: Mapping[str, Any],
     model: Model,
@@ -194,6 +211,7 @@ def run_simulated(
     *,
     journal: MemoryJournal | None = None,
     stop_at: float = math.inf,
+    kind: type[SimulatedCluster] = SimulatedCluster,
     workers: Sequence[str] = ("first",),
 ) -> Simulated:
     """Run a suite on workers that join and are lost, on virtual time."""
@@ -208,7 +226,7 @@ def run_simulated(
     async def main() -> None:
         prepared, stop = load(), trio.Event()
         async with trio.open_nursery() as nursery:
-            cluster = run.cluster = SimulatedCluster(nursery, load, steps_of(prepared))
+            cluster = run.cluster = kind(nursery, load, steps_of(prepared))
             coordinator = Coordinator(
                 cluster,
                 prepared,
@@ -216,6 +234,7 @@ def run_simulated(
                 run.warnings.append,
                 journal,
                 recorded=None if journal is None else recorded_replies(journal),
+                recorded_jobs=None if journal is None else recorded_jobs(journal),
             )
             cluster.coordinator = coordinator
             for name in workers:
@@ -276,6 +295,3 @@ def plain(rows: Sequence[Row]) -> list[Row]:
         attrs.evolve(row, wait_ms=0.0, waits={}, latency_ms=None, provider=None)  # type: ignore[arg-type]
         for row in rows
     ]
-
-
-__all__ = ["Model", "Simulated", "pack", "plain", "run_locally", "run_simulated"]

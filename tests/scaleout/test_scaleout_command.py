@@ -178,45 +178,6 @@ def refused(
         ({}, ["--record", "r.jsonl"], "--record"),
         ({}, ["--trace", "t.json"], "--trace"),
         ({}, ["--filter-sample", "1"], "--filter-sample without --filter-sample-seed"),
-        ({"prompts": ["{{word}} {{_conversation}}"]}, [], "_conversation"),
-        ({"tests": [{"options": {"storeOutputAs": "x"}}]}, [], "storeOutputAs"),
-        ({"tests": [{"options": {"runSerially": True}}]}, [], "runSerially"),
-        (
-            {
-                "tests": [
-                    {
-                        "provider": {
-                            "id": "promptfoo:simulated-user",
-                            "config": {"userProvider": "echo", "instructions": "Ask for help."},
-                        }
-                    }
-                ]
-            },
-            [],
-            "simulated users",
-        ),
-        (
-            {
-                "providers": [
-                    {
-                        "id": "openai:video:sora-2",
-                        "config": {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"},
-                    }
-                ]
-            },
-            [],
-            "providers of videos",
-        ),
-        (
-            {
-                "providers": ["echo", {"id": "echo", "label": "b"}],
-                "tests": [
-                    {"assert": [{"type": "max-score"}, {"type": "contains", "value": "say"}]}
-                ],
-            },
-            [],
-            "max-score",
-        ),
     ],
 )
 def test_what_cannot_run_on_workers_yet_is_refused_by_name(

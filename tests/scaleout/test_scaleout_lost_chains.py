@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_cluster import Change, Model, plain, run_locally, run_simulated
+from simulated_cluster import Change, Model, SimulatedCluster, plain, run_locally, run_simulated
 
+from trioeval.evaluation.journal import CallKey
 from trioeval.kernel import StopReason
+from trioeval.scaleout.messages import Shard, unpack
+from trioeval.scaleout.worker import ForwardedJob, MessageBatch
 from trioeval.testing.journals import MemoryJournal
 
 TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output}} {% endfor %}"
@@ -223,3 +227,61 @@ def test_rows_of_another_task_are_the_tests_of_a_task_on_workers() -> None:
     key = lambda row: (row.task, row.index)  # noqa: E731
     assert plain(sorted(run.rows, key=key)) == plain(sorted(right, key=key))
     assert len(run.rows) == 24
+
+
+class Silent(SimulatedCluster):
+    """Workers that run nothing, until the run is stopped."""
+
+    def submit(self, worker: str, shard: Shard) -> None:
+        self.sent.append((worker, shard))
+
+    def stop(self) -> None:
+        for _, shard in self.sent:
+            self.events.on_shard_end(shard.number, None)
+
+
+def test_the_job_of_a_lost_call_is_recorded_and_sent_with_its_row() -> None:
+    """A video is paid when it is created, so the call of another worker finds it again."""
+    key, other = (CallKey(None, 0, "provider", bytes([number]) * 16) for number in (1, 2))
+    suite = {
+        "providers": [
+            {
+                "id": "openai:video:sora-2",
+                "config": {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"},
+            }
+        ],
+        "prompts": ["film {{word}}"],
+        "tests": [{"vars": {"word": number}} for number in range(3)],
+    }
+
+    class Filming(Silent):
+        """Its first worker creates two jobs, of which one ends, and is lost."""
+
+        def submit(self, worker: str, shard: Shard) -> None:
+            super().submit(worker, shard)
+            if len(self.sent) > 1:
+                return
+            names: dict[CallKey, str] = {}
+            batch = MessageBatch(lambda data: self.events.on_messages(unpack(data, self.steps)))
+            for one in (key, other):
+                ForwardedJob(one, batch, names).note(f"video {one.question[0]}")
+            assert ForwardedJob(key, batch, names).find() == "video 1"
+            ForwardedJob(other, batch, names).drop()
+            batch.flush()
+            self.nursery.start_soon(self._die, worker)
+
+        async def _die(self, worker: str) -> None:
+            await trio.sleep(1)
+            self.lose(worker)
+            self.join("second")
+
+    journal = MemoryJournal()
+    run = run_simulated(suite, Model(lambda _: 1.0), journal=journal, kind=Filming, stop_at=5)
+    assert [job for shard in run.shards for job in shard.jobs] == [(key, "video 1")]
+    assert journal.job(key).find() == "video 1"
+    assert journal.job(other).find() is None
+    again = run_simulated(
+        suite, Model(lambda _: 1.0), journal=journal.cut(2), kind=Silent, stop_at=5
+    )
+    jobs = {job for shard in again.shards for job in shard.jobs}
+    assert jobs == {(key, "video 1"), (other, "video 2")}

@@ -63,6 +63,8 @@ class SentRow:
     """The workers that were lost with it."""
     replies: dict[CallKey, RecordedReply] = attrs.field(factory=dict)
     """The replies that arrived in this execution."""
+    jobs: dict[CallKey, str] = attrs.field(factory=dict)
+    """The jobs at services that its calls have created in this execution, and that have not ended."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -135,6 +137,7 @@ class SentTask:
         size: The jobs of a block, ≥ 1.
         memory: Contains the data that rows leave for later ones.
         queues: The chains of the task; None if it has none.
+        keeps_jobs: Whether calls of its rows create jobs that are recorded.
     """
 
     def __init__(
@@ -148,6 +151,7 @@ class SentTask:
         size: int,
         memory: PromptBuilder | None = None,
         queues: ChainQueues | None = None,
+        keeps_jobs: bool = False,
     ) -> None:
         self.id = task
         self.body = body
@@ -158,6 +162,7 @@ class SentTask:
         self._size = size
         self._memory = memory if memory is not None and memory.shares_data else None
         self._queues = queues
+        self.keeps_jobs = keeps_jobs
         self._cut: BlockJobs | SerialBlocks = BlockJobs(0, size)
         """The blocks of the task."""
         self._blocks: dict[int, Block] = {}

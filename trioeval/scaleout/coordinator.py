@@ -31,7 +31,7 @@ from trioeval.scaleout.blocks import Block, SentRow, SentTask
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import Message, RejectedReply, Shard, WorkerWarning
+from trioeval.scaleout.messages import CreatedJob, Message, RejectedReply, Shard, WorkerWarning
 from trioeval.scaleout.shards import (
     AFTER_LOSSES,
     MOST_ROWS,
@@ -54,6 +54,9 @@ WORKERS_WITHIN = 60.0
 
 RecordedReplies = Callable[[str | None, int], Sequence[tuple[CallKey, RecordedReply]]]
 """Returns the replies to a row that earlier executions of the run recorded."""
+
+RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
+"""Returns the jobs of a row at services that earlier executions of the run recorded."""
 
 
 class Cluster(Protocol):
@@ -119,6 +122,7 @@ class Coordinator:
     _journal: Journal | None = None
     _observers: Sequence[RecordObserver] = ()
     _recorded: RecordedReplies | None = None
+    _recorded_jobs: RecordedJobs | None = None
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
@@ -180,6 +184,7 @@ class Coordinator:
             size=size,
             memory=task.memory,
             queues=queues,
+            keeps_jobs=any(spec.keeps_jobs for spec in part.prepared.specs),
         )
         # As many rows as all workers may have, and those of the next shards.
         rows = max(MOST_ROWS, *self._widths.values())
@@ -253,6 +258,8 @@ class Coordinator:
                     row = self._rows.get((message.key.task, message.key.index))
                     if row is not None:
                         row.replies.pop(message.key, None)
+                case CreatedJob():
+                    self._record_job(message)
                 case WorkerWarning():
                     self._warn_once(message.text)
 
@@ -429,6 +436,7 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
+                jobs=tuple(job for row in rows for job in self._jobs(row)),
                 shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
         )
@@ -440,6 +448,16 @@ class Coordinator:
         if self._recorded is not None and journal is not None and journal.resumed:
             before = self._recorded(row.block.task.id, row.index)
         return [*before, *row.replies.items()]
+
+    def _jobs(self, row: SentRow) -> Sequence[tuple[CallKey, str]]:
+        """Return the recorded jobs of a row, of earlier executions and of this one."""
+        if not row.block.task.keeps_jobs:
+            return ()
+        before: Sequence[tuple[CallKey, str]] = ()
+        journal = self._journal
+        if self._recorded_jobs is not None and journal is not None and journal.resumed:
+            before = self._recorded_jobs(row.block.task.id, row.index)
+        return [*before, *row.jobs.items()]
 
     def _needs_new_reply(self, row: SentRow) -> bool:
         journal = self._journal
@@ -461,6 +479,22 @@ class Coordinator:
         row = self._rows.get((call.key.task, call.key.index))
         if row is not None and isinstance(call.answer, Reply):
             row.replies[call.key] = RecordedReply(call.answer, call.latency_ms, call.cached)
+
+    def _record_job(self, created: CreatedJob) -> None:
+        """Record a job: also if nothing awaits its row any more, it is paid."""
+        key, name = created.key, created.name
+        row = self._rows.get((key.task, key.index))
+        kept = None if self._journal is None else self._journal.job(key)
+        if name is None:
+            if kept is not None:
+                kept.drop()
+            if row is not None:
+                row.jobs.pop(key, None)
+        else:
+            if kept is not None:
+                kept.note(name)
+            if row is not None:
+                row.jobs[key] = name
 
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))

@@ -104,7 +104,6 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
         "columns (type: columns)": is_columns(settings),
         "questions (type: question_eval)": is_question_eval(settings),
         "providers that are functions of the program": prepared.has_own_providers,
-        "providers of videos": any(spec.keeps_jobs for spec in prepared.specs),
         "extensions": bool(prepared.extensions),
     }
     return (what for what, is_so in found.items() if is_so)

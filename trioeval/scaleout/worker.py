@@ -116,11 +116,15 @@ class ForwardedJob:
         """Return the name of the job, which may have come with the shard."""
         return self._names.get(self._key)
 
-    async def keep(self, name: str, /) -> None:
+    def note(self, name: str, /) -> None:
         """Send the name of a new job at once."""
         self._names[self._key] = name
         self._batch.add(CreatedJob(self._key, name))
         self._batch.flush()
+
+    async def keep(self, name: str, /) -> None:
+        """Send the name of a new job at once."""
+        self.note(name)
         await trio.lowlevel.checkpoint()
 
     def drop(self) -> None:

@@ -85,6 +85,7 @@ class OpenWorkers:
             run,
             observers,
             run.recorded_replies,
+            run.recorded_jobs,
             stopping.workers_failed,
         )
         self._cluster.connect(coordinator)
