@@ -77,9 +77,14 @@ def every_dependency(provider: object) -> dict[str, Any]:
 
 
 def comparable(rows: list[Row]) -> list[Row]:
-    """Return rows by task, without times and the headers of replies."""
+    """Return rows by task, without times, and without the headers of replies and what they tell."""
     return [
-        attrs.evolve(row, reply=None if row.reply is None else attrs.evolve(row.reply, metadata={}))
+        attrs.evolve(
+            row,
+            reply=None
+            if row.reply is None
+            else attrs.evolve(row.reply, metadata={}, hint=None, raw=None),
+        )
         for row in sorted(plain(rows), key=lambda row: (str(row.task), row.index))
     ]
 

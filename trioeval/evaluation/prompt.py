@@ -471,7 +471,9 @@ class PromptBuilder:
         """Return the data that some rows need in another process; None without any."""
         if not self.shares_data:
             return None
-        return self.variables.history.part(steps, self._conversation)
+        # An extension may change the conversation of a row.
+        conversation = None if self.hooked else self._conversation
+        return self.variables.history.part(steps, conversation)
 
     def add(self, part: SharedPart) -> None:
         """Add the data of another process. Called before any row starts."""

@@ -156,22 +156,25 @@ class SharedData:
         return found
 
     def part(
-        self, steps: Iterable[Step], conversation: Callable[[Step], Hashable | None]
+        self, steps: Iterable[Step], conversation: Callable[[Step], Hashable | None] | None
     ) -> SharedPart:
         """Return what some steps see, or what one of them may see when others of them have ended.
 
         Args:
             steps: The steps.
-            conversation: Returns the conversation of a step; None if it is in none.
+            conversation: Returns the conversation of a step; None if it is in none. None if any step may be
+                in any conversation.
         """
         columns: set[int | None] = set()
         conversations: set[Hashable] = set()
         last: Rank = (False, -1)
         for step in steps:
             columns.add(self._column(step))
-            if (named := conversation(step)) is not None:
+            if conversation is not None and (named := conversation(step)) is not None:
                 conversations.add(named)
             last = max(last, serial_rank(step))
+        if conversation is None:
+            conversations |= self._conversations.keys()
         registers = {column: self._registers[column] for column in columns & {*self._registers}}
         turns = {name: self._conversations[name] for name in conversations & {*self._conversations}}
         return SharedPart(

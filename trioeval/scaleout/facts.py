@@ -14,6 +14,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
+from trioeval.scaleout.before_all import extension_refusals
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.messages import WorkerFacts
 from trioeval.scaleout.shards import LaneUse
@@ -104,9 +105,9 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
         "columns (type: columns)": is_columns(settings),
         "questions (type: question_eval)": is_question_eval(settings),
         "providers that are functions of the program": prepared.has_own_providers,
-        "extensions": bool(prepared.extensions),
     }
-    return (what for what, is_so in found.items() if is_so)
+    yield from (what for what, is_so in found.items() if is_so)
+    yield from extension_refusals(part)
 
 
 # The lanes of a suite that only one worker may use.
