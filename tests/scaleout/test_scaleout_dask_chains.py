@@ -34,8 +34,14 @@ def remote(url: str, **lane: object) -> dict[str, Any]:
     return {"id": "openai:chat:m", "config": config, "lane": {"retryDelay": 0.02, **lane}}
 
 
+def user(instructions: str) -> dict[str, Any]:
+    """Return a simulated user, who repeats what the provider says."""
+    config = {"userProvider": "echo", "instructions": instructions, "maxTurns": 2}
+    return {"id": "promptfoo:simulated-user", "config": config}
+
+
 def every_dependency(provider: object) -> dict[str, Any]:
-    """Return a suite with conversations, registers, serial rows, comparisons and rows of another task."""
+    """Return a suite with conversations, registers, serial rows, comparisons, users and rows of a task."""
     talks = [
         {"vars": {"word": f"talk {number}"}, "metadata": {"conversationId": number % 3}}
         for number in range(12)
@@ -65,6 +71,15 @@ def every_dependency(provider: object) -> dict[str, Any]:
                 "type": "prompt_eval",
                 "prompts": [*say, "tell {{word}}"],
                 "tests": compared,
+            },
+            {
+                "id": "users",
+                "type": "prompt_eval",
+                "prompts": ["help {{word}}"],
+                "tests": [
+                    {"vars": {"word": number}, "provider": user(f"ask for {number}")}
+                    for number in range(6)
+                ],
             },
             {
                 "id": "later",
