@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.evaluation.shared_data import SharedPart
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
 
@@ -31,6 +32,10 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+    shared: SharedPart | None = None
+    """What rows that have ended left for these."""
+    jobs: tuple[tuple[CallKey, str], ...] = ()
+    """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +68,16 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class CreatedJob:
+    """A job that a call has created at its service."""
+
+    key: CallKey
+    name: str | None
+    """The name of the job; None if it has ended."""
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | CreatedJob
 """A message of a worker, sent as soon as its event happens."""
 
 
