@@ -36,7 +36,7 @@ import attrs
 import trio
 
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, JobNumbering, MakeJob, RowGrouping
-from trioeval.columns.journal import MadeRecord
+from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.makers.base import JobOrder
 from trioeval.columns.result import Cause, DroppedRow
 from trioeval.kernel import ReadinessUpdate
@@ -135,6 +135,8 @@ class OpenGroup:
     """By row, the reason why one of its jobs is not run in this execution."""
     lost: str | None = None
     """The reason why the group cannot finish."""
+    restored: RestoredGroup = attrs.field(factory=RestoredGroup)
+    """What an earlier execution recorded, if another process makes the group."""
 
     @classmethod
     def of(

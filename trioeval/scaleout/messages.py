@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.scaleout.dataset_messages import DatasetMessage
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -64,7 +65,7 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | DatasetMessage
 """A message of a worker, sent as soon as its event happens."""
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
