@@ -170,12 +170,13 @@ async def building_on_workers(
     kernel: list[Any] = []
     async with trio.open_nursery() as nursery:
         toys = ToyGroupWorkers(nursery, spec, lanes)
-        toys.datasets = SentDatasets(toys, workers)
+        toys.datasets = SentDatasets()
+        toys.datasets.connect(toys)
+        for number in range(workers):
+            toys.join(f"w{number}")
         output = output or MemoryOutput(spec.grouping)
         run = DatasetRun(toys.datasets.adapt(spec), output, journal=journal, observe=events.append)
         toys.datasets.on_open(run)
-        for number in range(workers):
-            toys.join(f"w{number}")
 
         async def lose() -> None:
             for number, at in enumerate(losses.at):

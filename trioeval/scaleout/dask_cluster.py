@@ -21,8 +21,14 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
-from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
+from trioeval.scaleout.messages import AnyShard, FindStep, WorkerFacts, unpack
+from trioeval.scaleout.plugin import (
+    RunPlugin,
+    perform_shard,
+    shut_down_dataset,
+    stop_rows,
+    worker_facts,
+)
 from trioeval.scaleout.worker import LoadSuite
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -101,7 +107,7 @@ class DaskCluster:
         """Report nothing more."""
         self._events = None
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
         """Start a shard on a worker."""
         session = self._sessions.get(worker, "")
         request = functools.partial(self._submit, worker, session, shard)
@@ -110,6 +116,10 @@ class DaskCluster:
     def cancel(self, number: int) -> None:
         """Cancel a shard."""
         self._request(functools.partial(self._cancel, number))
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """Let a shard of a dataset start nothing new."""
+        self._request(functools.partial(self._shut_down, number, lane))
 
     def stop(self) -> None:
         """Let all workers start no more rows."""
@@ -138,8 +148,8 @@ class DaskCluster:
         except _LOST as error:
             self._report(functools.partial(self._ended, number, error))
 
-    def _submit(self, worker: str, session: str, shard: Shard) -> None:
-        key = f"{self._name}-{shard.number}"
+    def _submit(self, worker: str, session: str, shard: AnyShard) -> None:
+        key = self._key(shard.number)
         future = self._client.submit(
             perform_shard,
             self._name,
@@ -159,6 +169,14 @@ class DaskCluster:
         if future is not None:
             with suppress(*_LOST):
                 future.cancel()
+
+    def _key(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    def _shut_down(self, number: int, lane: str) -> None:
+        with suppress(*_LOST):
+            key = self._key(number)
+            self._client.run(shut_down_dataset, self._name, key, lane, on_error="ignore")
 
     def _stop(self) -> None:
         with suppress(*_LOST):

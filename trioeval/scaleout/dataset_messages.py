@@ -31,6 +31,11 @@ class DatasetShard:
     """True if some group may have been started before: by an earlier execution, or by another worker."""
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """The numbers of its groups."""
+        return tuple(self.groups)
+
+    @property
     def anew(self) -> frozenset[int]:
         """The rows that ignore recorded replies: none, because lost cells have no record."""
         return frozenset()

@@ -17,6 +17,7 @@ from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import RowGrouping
 from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
+from trioeval.columns.options import DatasetOptions
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetPart, DatasetSpec, Rows, Stages
@@ -52,6 +53,11 @@ class ForwardedPart:
     _run: DatasetRun | None = attrs.field(init=False, default=None)
     _failing: str | None = attrs.field(init=False, default=None)
     """The lane because of which nothing new starts."""
+
+    @property
+    def options(self) -> DatasetOptions:
+        """The options of its dataset."""
+        return DatasetOptions(place=self, on_event=self.on_event)
 
     def output(self, grouping: RowGrouping) -> MemoryOutput:
         """Return an output that sends the rows of finished groups."""

@@ -366,14 +366,13 @@ class SentDataset:
                     group.losses += 1
                 self._place_again(shard)
 
-    def has_shard(self, number: int) -> bool:
-        """Return whether a shard of this dataset runs."""
-        return number in self._shards
-
-    def on_shard_end(self, number: int) -> None:
-        """Handle the end of a shard, after its messages."""
-        shard = self._shards.pop(number)
+    def on_shard_end(self, number: int) -> str | None:
+        """Handle the end of a shard, after its messages; return its worker, None if it was given up."""
+        shard = self._shards.pop(number, None)
+        if shard is None:
+            return None
         self._place_again(shard)
+        return shard.worker
 
     def _place_again(self, shard: _LiveShard) -> None:
         """Let the groups of a shard wait again that have not ended."""
@@ -503,18 +502,26 @@ class SentDataset:
 class SentDatasets:
     """The datasets of a run whose groups are made on workers; their `DatasetPlace`."""
 
-    _workers: GroupWorkers
-    _worker_count: int = 1
-    """The workers at the start of the run."""
+    _workers: GroupWorkers | None = attrs.field(init=False, default=None)
     _by_task: dict[str | None, SentDataset] = attrs.field(init=False, factory=dict)
+
+    def connect(self, workers: GroupWorkers) -> None:
+        """Set the workers, before a dataset is opened."""
+        self._workers = workers
 
     def output(self, _grouping: RowGrouping) -> None:
         """Return None: the rows go to the folder of the dataset."""
 
     def adapt(self, spec: DatasetSpec) -> DatasetSpec:
-        """Return the dataset as it is built here."""
+        """Return the dataset as it is built here.
+
+        Raises:
+            RuntimeError: There are no workers yet.
+        """
+        if self._workers is None:
+            raise RuntimeError("a dataset is opened before its workers; please report this")
         sent = self._by_task[spec.task] = SentDataset(spec, self._workers)
-        return sent.adapted(self._worker_count)
+        return sent.adapted(len(self._workers.takers(spec.task)))
 
     def on_open(self, run: DatasetRun) -> None:
         """Connect an open dataset with its workers."""
@@ -544,10 +551,7 @@ class SentDatasets:
         if (sent := self._by_task.get(key.task)) is not None:
             sent.on_reject(key)
 
-    def on_shard_end(self, number: int) -> bool:
-        """Handle the end of a shard; return whether it was one of a dataset."""
-        for one in self._by_task.values():
-            if one.has_shard(number):
-                one.on_shard_end(number)
-                return True
-        return False
+    def on_shard_end(self, number: int) -> str | None:
+        """Handle the end of a shard; return its worker, None if it is none of a dataset, or was given up."""
+        ended = (one.on_shard_end(number) for one in self._by_task.values())
+        return next((worker for worker in ended if worker is not None), None)

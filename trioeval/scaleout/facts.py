@@ -102,7 +102,7 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     reads = "rows that read what others store (storeOutputAs, _conversation)"
     found = {
         "agents (type: agent)": is_agent(settings),
-        "columns (type: columns)": is_columns(settings),
+        "seeds from the rows of another task": any(settings.sources()),
         "questions (type: question_eval)": is_question_eval(settings),
         "tests from the rows of another task": part.prepare_with_rows is not None,
         "providers that are functions of the program": prepared.has_own_providers,
@@ -123,14 +123,20 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
 
 
 def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
-    """Return the lanes that the rows of a suite may use."""
-    return [
+    """Return the lanes that the rows of a suite may use; all rows of a dataset are of one kind."""
+    found = [
         LaneUse((part.id, lane), frozenset({lane, *part.prepared.judge_lanes}))
         for part in prepared.parts
         for lane in dict.fromkeys(
             part.prepared.lane_names[place] for place in part.prepared.steps.used_providers
         )
+        if not is_columns(part.prepared.suite.settings)
     ]
+    for part in prepared.parts:
+        if is_columns(settings := part.prepared.suite.settings):
+            lanes = frozenset(part.prepared.lane_names[place] for place in settings.called())
+            found.append(LaneUse((part.id, None), lanes))
+    return found
 
 
 def called_lanes(prepared: PreparedSuite) -> frozenset[str]:

@@ -15,7 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
-from trioeval.scaleout.dataset_messages import DatasetMessage
+from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -33,6 +33,10 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+
+
+AnyShard: TypeAlias = Shard | DatasetShard
+"""What a worker runs as one: rows, or groups of a dataset."""
 
 
 @attrs.frozen(kw_only=True)

@@ -20,6 +20,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import check_suite
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class OpenWorkers:
 
     _cluster: DaskCluster
     _prepared: PreparedSuite
+    datasets: SentDatasets = attrs.field(factory=SentDatasets)
+    """The place of the groups of datasets."""
 
     async def serve(
         self,
@@ -86,6 +89,7 @@ class OpenWorkers:
             observers,
             run.recorded_replies,
             stopping.workers_failed,
+            self.datasets,
         )
         self._cluster.connect(coordinator)
         try:
