@@ -136,7 +136,7 @@ class OpenGroup:
     lost: str | None = None
     """The reason why the group cannot finish."""
     restored: RestoredGroup = attrs.field(factory=RestoredGroup)
-    """What an earlier execution recorded, if another process makes the group."""
+    """Its records of an earlier execution, if another process makes the group."""
 
     @classmethod
     def of(

@@ -1,4 +1,3 @@
-# Separate from `columns.open`: together they exceed 600 lines.
 """Builds one dataset on the kernel, with one plan of everything that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)

@@ -88,7 +88,7 @@ class DatasetFault:
 DatasetNews: TypeAlias = (
     MadeRecord | DroppedRow | JobCost | CallEnd | MadeGroup | UnfinishedGroup | DatasetFault
 )
-"""What a worker reports of a dataset, each as soon as it happens."""
+"""The reports of a worker about a dataset, each sent as soon as it happens."""
 
 
 @attrs.frozen

@@ -136,7 +136,7 @@ class SentGroup:
 
 
 @attrs.define(eq=False, repr=False)
-class _LiveShard:
+class _GroupShard:
     """A shard that a worker runs."""
 
     worker: str
@@ -160,7 +160,7 @@ class SentDataset:
     _groups: dict[int, SentGroup] = attrs.field(init=False, factory=dict)
     _waiting: deque[SentGroup] = attrs.field(init=False, factory=deque)
     """The groups that no worker has."""
-    _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
+    _shards: dict[int, _GroupShard] = attrs.field(init=False, factory=dict)
     _fault: str | None = attrs.field(init=False, default=None)
     """The reason why the whole dataset failed on a worker."""
     _were_all_sent: bool = attrs.field(init=False, default=False)
@@ -323,7 +323,7 @@ class SentDataset:
         was_placed = any(group.shard is not None for group in groups)
         for group in groups:
             group.shard = number
-        self._shards[number] = _LiveShard(worker, {group.number: group for group in groups})
+        self._shards[number] = _GroupShard(worker, {group.number: group for group in groups})
         self.workers.submit(
             worker,
             DatasetShard(
@@ -374,7 +374,7 @@ class SentDataset:
         self._place_again(shard)
         return shard.worker
 
-    def _place_again(self, shard: _LiveShard) -> None:
+    def _place_again(self, shard: _GroupShard) -> None:
         """Let the groups of a shard wait again that have not ended."""
         for group in reversed(shard.left.values()):
             if group.losses >= _MOST_LOSSES and group.is_open:
@@ -516,7 +516,7 @@ class SentDatasets:
         """Return the dataset as it is built here.
 
         Raises:
-            RuntimeError: There are no workers yet.
+            RuntimeError: Its workers are not known yet.
         """
         if self._workers is None:
             raise RuntimeError("a dataset is opened before its workers; please report this")
@@ -552,6 +552,6 @@ class SentDatasets:
             sent.on_reject(key)
 
     def on_shard_end(self, number: int) -> str | None:
-        """Handle the end of a shard; return its worker, None if it is none of a dataset, or was given up."""
+        """Handle the end of a shard; return its worker, None for a shard of rows, or one that was given up."""
         ended = (one.on_shard_end(number) for one in self._by_task.values())
         return next((worker for worker in ended if worker is not None), None)

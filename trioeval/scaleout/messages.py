@@ -36,7 +36,7 @@ class Shard:
 
 
 AnyShard: TypeAlias = Shard | DatasetShard
-"""What a worker runs as one: rows, or groups of a dataset."""
+"""A unit of work that is placed on a worker: rows, or groups of a dataset."""
 
 
 @attrs.frozen(kw_only=True)
