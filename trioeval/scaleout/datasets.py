@@ -552,6 +552,6 @@ class SentDatasets:
             sent.on_reject(key)
 
     def on_shard_end(self, number: int) -> str | None:
-        """Handle the end of a shard; return its worker, None for a shard of rows, or one that was given up."""
+        """Handle the end of a shard; return its worker, None for one of rows or one that was given up."""
         ended = (one.on_shard_end(number) for one in self._by_task.values())
         return next((worker for worker in ended if worker is not None), None)
