@@ -163,7 +163,7 @@ def test_a_group_of_which_each_lost_worker_made_a_cell_is_not_lost() -> None:
 
 
 def test_processors_of_a_group_see_all_of_its_columns() -> None:
-    """Those before other columns run on the worker, those of finished groups where the files are written."""
+    """Those of groups run on the workers, those of the whole dataset where its files are written."""
     seen: list[tuple[str, int | None, list[str]]] = []
 
     def processor(name: str) -> StageProcessor:
@@ -190,6 +190,39 @@ def test_processors_of_a_group_see_all_of_its_columns() -> None:
     assert sorted(seen, key=str) == before
     assert found.rows == reference.rows
     assert found.result.dropped == reference.result.dropped
+
+
+def test_a_group_whose_processor_fails_is_dropped_as_without_workers() -> None:
+    """The cause and the error are the same, and so are the columns that processors keep aside."""
+
+    async def drop_raw(_group: int | None, rows: Rows) -> Processed:  # noqa: ASYNC124 - computes only
+        left = [(row, {"a": values["a"]}) for row, values in rows]
+        aside = [(row, {"seed": values["seed"]}) for row, values in rows]
+        return Processed(left, aside, frozenset({"seed"}))
+
+    async def fail(group: int | None, rows: Rows) -> Processed:  # noqa: ASYNC124 - computes only
+        if group == 1:
+            raise ValueError("no")
+        return Processed(rows)
+
+    stages = Stages(
+        after_batch=(
+            StageProcessor(name="raw", run=drop_raw),
+            StageProcessor(name="fails", run=fail, on_error="drop_group"),
+        ),
+    )
+    spec = dataset(whole("seed", seeds()), Provider("a", "p").col("seed"), rows=8, size=3)
+    spec = attrs.evolve(spec, stages=stages, columns=["a"])
+    reference = built(spec, LaneSpec("p", 2))
+
+    async def main() -> tuple[Built, ToyGroupWorkers]:
+        return await building_on_workers(spec, [LaneSpec("p", 2)])
+
+    found, _ = run_virtual(main)
+    assert found.rows == reference.rows
+    assert found.output.aside == reference.output.aside != {}
+    assert found.result.failures == reference.result.failures != ()
+    assert found.result.dropped == {"failed": 3}
 
 
 def test_groups_wait_for_a_worker_that_takes_them_in_turn() -> None:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.columns.graph import RowGrouping
+from trioeval.columns.groups import ProcessedElsewhere
 from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Rows
@@ -61,10 +62,12 @@ class CallEnd:
 
 @attrs.frozen
 class MadeGroup:
-    """A group in which every remaining row has every column."""
+    """A group in which every remaining row has every column, after its processors."""
 
     group: int
     rows: Rows
+    """The columns that are written."""
+    processed: ProcessedElsewhere
     skipped: Mapping[int, frozenset[int]]
     """By row, the producers that skipped it."""
 

@@ -11,15 +11,16 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.columns.events import DatasetEvent, GroupAbandoned, RowDropped
+from trioeval.columns.events import DatasetEvent, GroupAbandoned, GroupWritten, RowDropped
 from trioeval.columns.files import GroupFile
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import RowGrouping
+from trioeval.columns.groups import ProcessedElsewhere
 from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
 from trioeval.columns.options import DatasetOptions
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetPart, DatasetSpec, Rows, Stages
+from trioeval.columns.spec import DatasetPart, DatasetSpec, Rows
 from trioeval.errors import DatasetError, TrioevalError
 from trioeval.scaleout.dataset_messages import (
     CallEnd,
@@ -33,14 +34,14 @@ from trioeval.scaleout.dataset_messages import (
 )
 
 
-def sent_columns(spec: DatasetSpec) -> Sequence[str]:
-    """Return the columns of finished groups that the coordinator needs.
+@attrs.define(eq=False, repr=False)
+class _EndingGroup:
+    """A complete group whose processors have run."""
 
-    Processors of groups see all columns; without any, only those that are written are sent.
-    """
-    if not spec.stages.after_batch:
-        return spec.columns
-    return [name for several in spec.graph.columns for name in several]
+    rows: Rows
+    aside: Rows
+    dropped: list[DroppedRow] = attrs.field(factory=list)
+    """The rows that its processors dropped."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -52,6 +53,7 @@ class ForwardedPart:
     _run: DatasetRun | None = attrs.field(init=False, default=None)
     _failing: str | None = attrs.field(init=False, default=None)
     """The lane because of which nothing new starts."""
+    _ending: dict[int, _EndingGroup] = attrs.field(init=False, factory=dict)
 
     @property
     def options(self) -> DatasetOptions:
@@ -74,8 +76,7 @@ class ForwardedPart:
             )
         return attrs.evolve(
             spec,
-            stages=Stages(before_batch=spec.stages.before_batch),
-            columns=sent_columns(spec),
+            stages=attrs.evolve(spec.stages, after_generation=()),
             part=DatasetPart(
                 groups=frozenset(self._shard.groups),
                 on_costs=lambda producer, costs: self.send(JobCost(producer, costs)),
@@ -100,10 +101,15 @@ class ForwardedPart:
         return _ForwardingDatasetJournal(self._shard, self)
 
     def on_event(self, _task: str | None, event: DatasetEvent) -> None:
-        """Send the loss of a row, or of a group."""
+        """Send the loss of a row, and the end of a group."""
         match event:
+            case RowDropped() if event.group in self._ending:
+                # Recorded with its group: an earlier record would hide it from processors that run again.
+                self._ending[event.group].dropped.append(event.row)
             case RowDropped():
                 self.send(event.row)
+            case GroupWritten():
+                self._send_group(event.group.group)
             case GroupAbandoned():
                 self.send(UnfinishedGroup(event.group, event.reasons))
 
@@ -113,17 +119,28 @@ class ForwardedPart:
         if isinstance(failure, TrioevalError):
             self.send(DatasetFault(str(failure)))
 
-    def _on_group(self, number: int, rows: Rows) -> None:
+    def _on_group(self, number: int, rows: Rows, aside: Rows) -> None:
+        self._ending[number] = _EndingGroup(rows, aside)
+
+    def _send_group(self, number: int) -> None:
+        ending = self._ending.pop(number)
         opened = None if self._run is None else self._run.progress.groups[number]
         skipped = {} if opened is None else opened.skipped
-        self.send(MadeGroup(number, rows, {row: frozenset(by) for row, by in skipped.items()}))
+        self.send(
+            MadeGroup(
+                number,
+                ending.rows,
+                ProcessedElsewhere(ending.aside, tuple(ending.dropped)),
+                {row: frozenset(by) for row, by in skipped.items()},
+            )
+        )
 
     def send(self, news: DatasetNews) -> None:
         """Send news of the dataset."""
         self._send(DatasetMessage(self._shard.number, self._shard.task, news))
 
 
-def _keep_none(_group: int, _rows: Rows) -> None:
+def _keep_none(_group: int, _rows: Rows, _aside: Rows) -> None:
     """Ignore a group."""
 
 
@@ -131,11 +148,11 @@ def _keep_none(_group: int, _rows: Rows) -> None:
 class _ForwardedOutput(MemoryOutput):
     """An output that passes groups on, and keeps nothing."""
 
-    on_group: Callable[[int, Rows], None] = _keep_none
+    on_group: Callable[[int, Rows, Rows], None] = _keep_none
 
     async def write(self, group: int, rows: Rows, dropped: Mapping[str, int], /) -> GroupFile:
         """Pass the rows of a group on. Always a checkpoint."""
-        self.on_group(group, rows)
+        self.on_group(group, rows, self.aside.pop(group, ()))
         await trio.lowlevel.cancel_shielded_checkpoint()
         return GroupFile(group=group, rows=len(rows), file=None, digest=None, dropped=dropped)
 

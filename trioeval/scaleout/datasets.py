@@ -1,8 +1,8 @@
 """The datasets of a run whose groups are made on workers.
 
 The coordinator builds each dataset as a run of one process does, with one difference: its only column maker
-makes whole groups, by asking workers. So the budget of open groups, the processors of finished groups, the
-files, stop, deadline, resume and results are those of any dataset. What workers report is recorded in the
+makes whole groups, by asking workers. So the budget of open groups, the files, the processors of the whole
+dataset, stop, deadline, resume and results are those of any dataset. What workers report is recorded in the
 step in which it arrives. A group whose worker is lost is placed again, with everything that is recorded of
 it, so that no recorded reply is requested twice.
 
@@ -29,7 +29,7 @@ from trioeval.columns.makers.base import GroupOrder, JobCosts, Made, NotMadeErro
 from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.run import DatasetRun
-from trioeval.columns.spec import DatasetSpec, ProducerSetup
+from trioeval.columns.spec import DatasetSpec, ProducerSetup, Stages
 from trioeval.errors import DatasetError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.kernel import Calls
@@ -44,7 +44,6 @@ from trioeval.scaleout.dataset_messages import (
     MadeGroup,
     UnfinishedGroup,
 )
-from trioeval.scaleout.dataset_parts import sent_columns
 from trioeval.scaleout.shards import next_groups
 from trioeval.text import counted
 
@@ -181,15 +180,15 @@ class SentDataset:
             workers: The workers at the start of the run, each of which may have as many open groups as a
                 process without workers.
         """
-        spec, columns = self.spec, sent_columns(self.spec)
-        graph = ColumnGraph.of([Producer(name=_NAME, outputs=tuple(columns), scope="scratch")])
+        spec, columns = self.spec, tuple(self.spec.columns)
+        graph = ColumnGraph.of([Producer(name=_NAME, outputs=columns, scope="scratch")])
         cells = spec.settings.max_open_cells * max(1, workers)
         return attrs.evolve(
             spec,
             settings=attrs.evolve(spec.settings, max_open_cells=cells),
             graph=graph,
             makings=[ProducerSetup(maker=self, kind="group", digest="", leaves_out=True)],
-            stages=attrs.evolve(spec.stages, before_batch=()),
+            stages=Stages(after_generation=spec.stages.after_generation),
             origin=spec,
         )
 
@@ -209,10 +208,11 @@ class SentDataset:
             raise group.failure
         if group.made is None:
             return []
-        self.progress.groups[group.number].skipped = {
-            row: set(producers) for row, producers in group.made.skipped.items()
-        }
-        return group.made.rows
+        made, opened = group.made, self.progress.groups[group.number]
+        opened.skipped = {row: set(producers) for row, producers in made.skipped.items()}
+        opened.processed = made.processed
+        none = dict.fromkeys(self.spec.columns)
+        return [*made.rows, *((one.row, none) for one in made.processed.dropped)]
 
     @property
     def progress(self) -> DatasetProgress:
