@@ -329,7 +329,7 @@ class Built:
     @property
     def recorded_once(self) -> list[tuple[str, int]]:
         """Return the records of all executions, each of which must be unique."""
-        journal = self.run._progress.journal
+        journal = self.run.progress.journal
         assert isinstance(journal, MemoryDatasetJournal)
         return journal.recorded
 

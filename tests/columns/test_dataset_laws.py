@@ -250,7 +250,7 @@ def check(play: Play, found: Built) -> None:
         for name, value in values.items():
             assert value == "-" or value == by_name[name].value(values, row)
     assert found.run.failure is None
-    progress = found.run._progress
+    progress = found.run.progress
     left = [row for group in progress.groups.values() for row in group.rows_left()]
     anew = Buffer()
     anew.open(left)
@@ -323,8 +323,8 @@ def test_every_row_has_one_outcome(drawn: Drawn, _seed: Any) -> None:
     result = found.result
     for cause in result.dropped:
         event(f"dropped: {cause}")
-    assert not found.run._progress.groups
-    assert not found.run._progress.orders
+    assert not found.run.progress.groups
+    assert not found.run.progress.orders
     assert result.early_shutdown or not result.not_run
     if not result.early_shutdown:
         assert result.groups == len(found.run.spec.grouping)

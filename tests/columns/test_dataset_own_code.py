@@ -157,7 +157,7 @@ def test_a_wide_lane_stays_full_while_calls_back_off() -> None:
 def test_jobs_of_a_whole_group_precede_its_cells() -> None:
     """This holds on the local lane; jobs of older groups come first."""
     spec = dataset(SEED, rows=1)
-    progress = DatasetRun(spec, MemoryOutput(spec.grouping))._progress
+    progress = DatasetRun(spec, MemoryOutput(spec.grouping)).progress
     jobs = [MakeJob(1, 2, 9), MakeJob(2, 2), MakeJob(0, 1, 3), MakeJob(FINISH, 1)]
     progress.orders = {place: JobOrder(job, LOCAL) for place, job in enumerate(jobs)}
     assert sorted(progress.orders, key=progress.rank) == [3, 2, 1, 0]
@@ -168,8 +168,8 @@ def test_several_groups_are_opened_at_once() -> None:
     a = Provider("a", "open")
     spec = dataset(SEED, a.col("seed", skip_when=lambda _row: False), rows=2400, size=300)
     run = DatasetRun(spec, MemoryOutput(spec.grouping))
-    run._progress.begin()
-    assert len(run._progress.groups) == 4
+    run.progress.begin()
+    assert len(run.progress.groups) == 4
     found = built(spec, LaneSpec("open", 2400), max_live_jobs=2400)
     assert {event.at for event in found.of(GroupOpened)} == {0.0}
     assert {at for at, _ in a.starts} == {0.0}

@@ -96,5 +96,5 @@ def test_a_job_withdrawn_with_its_group_leaves_nothing() -> None:
         LaneSpec("p", 2, adaptive="off"),
     )
     assert (found.result.not_run, b.rows) == ({"lane": 1}, [])
-    lines = found.run._progress._lines.values()
+    lines = found.run.progress._lines.values()
     assert [dict(line._groups) for line in lines] == [{}]

@@ -4,7 +4,7 @@ As with the events of the kernel, an observer is synchronous and must return at 
 logged and not called again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import attrs
@@ -61,6 +61,8 @@ class GroupAbandoned:
     group: int
     reason: str
     """A key of `DatasetResult.not_run`."""
+    reasons: Mapping[int, str] = attrs.field(factory=dict)
+    """The reason for each of its remaining rows."""
 
 
 @attrs.frozen

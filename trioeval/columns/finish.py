@@ -234,7 +234,11 @@ class GroupStages:
         rows = self._rows(group) if stages else [(row, view(row)) for row in group.rows_left()]
         aside: Rows = ()
         dropped: Sequence[DroppedRow] = ()
-        if rows and stages:
+        if group.processed is not None:
+            aside, dropped = group.processed.aside, group.processed.dropped
+            gone = {one.row for one in dropped}
+            rows = [(row, values) for row, values in rows if row not in gone]
+        elif rows and stages:
             processed = await self._process(stages, number, rows)
             if isinstance(processed, str):
                 dropped, rows = _lost_rows(rows, processed), ()

@@ -36,9 +36,10 @@ import attrs
 import trio
 
 from trioeval.columns.graph import FINISH, PREPARE, ColumnGraph, JobNumbering, MakeJob, RowGrouping
-from trioeval.columns.journal import MadeRecord
+from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.makers.base import JobOrder
 from trioeval.columns.result import Cause, DroppedRow
+from trioeval.columns.spec import Rows
 from trioeval.kernel import ReadinessUpdate
 
 _WAITING, _READY, _BEGUN, _ASIDE, _DONE, _LOST, _GONE = range(7)
@@ -103,6 +104,16 @@ class _GroupShape:
         return cls(size + 2, prepares, needs, tuple(missing), same, whole)
 
 
+@attrs.frozen
+class ProcessedElsewhere:
+    """The results of the processors of a complete group, which another process has run."""
+
+    aside: Rows = ()
+    """Columns that they removed."""
+    dropped: Sequence[DroppedRow] = ()
+    """Rows that they removed, or whose processor failed."""
+
+
 @attrs.define(eq=False, repr=False)
 class OpenGroup:
     """One open group: the states of its jobs, and its records and counts."""
@@ -135,6 +146,10 @@ class OpenGroup:
     """By row, the reason why one of its jobs is not run in this execution."""
     lost: str | None = None
     """The reason why the group cannot finish."""
+    processed: ProcessedElsewhere | None = None
+    """None if its processors run here."""
+    restored: RestoredGroup = attrs.field(factory=RestoredGroup)
+    """Its records of an earlier execution, if another process makes the group."""
 
     @classmethod
     def of(

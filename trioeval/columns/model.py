@@ -394,6 +394,17 @@ class ColumnsSettings(TaskSettings):
         yield from (one.target for one in self.columns if isinstance(one, PythonColumn))
         yield from (one.target for one in self.processors if one.target is not None)
 
+    def called(self) -> Iterator[int]:
+        """Yield the providers of columns, by their index in the suite."""
+        for one in self.columns:
+            match one:
+                case LlmColumn() | JudgeColumn():
+                    yield one.asking.provider
+                case EmbeddingColumn():
+                    yield one.provider
+                case _:
+                    continue
+
     def files(self) -> Iterator[Path]:
         """Yield the seed files."""
         for one in self.columns:

@@ -160,8 +160,10 @@ async def open_run(
         kinds.update(source.kinds)
     columns = [name for name in _written(settings) if name in types]
     grouping = _grouping(parts, sources)
-    output: Output = MemoryOutput(grouping)
-    if not options.in_memory:
+    output: Output | None = MemoryOutput(grouping) if options.in_memory else None
+    if options.place is not None:
+        output = options.place.output(grouping)
+    if output is None:
         folder = await trio.to_thread.run_sync(
             functools.partial(
                 _open_folder,
@@ -194,7 +196,12 @@ async def open_run(
         timeout=limit_ms / 1000 if limit_ms else float("inf"),
     )
     observe = None if options.on_event is None else functools.partial(options.on_event, parts.task)
-    return DatasetRun(spec, output, journal=parts.journal, observe=observe, warn=parts.warn)
+    if options.place is not None:
+        spec = options.place.adapt(spec)
+    run = DatasetRun(spec, output, journal=parts.journal, observe=observe, warn=parts.warn)
+    if options.place is not None:
+        options.place.on_open(run)
+    return run
 
 
 def check_folders(prepared: PreparedSuite) -> None:

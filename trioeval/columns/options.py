@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -10,12 +10,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trioeval.columns.events import DatasetEvent
+    from trioeval.columns.finish import Output
+    from trioeval.columns.graph import RowGrouping
     from trioeval.columns.result import DatasetResult
-    from trioeval.columns.spec import Rows
+    from trioeval.columns.run import DatasetRun
+    from trioeval.columns.spec import DatasetSpec, Rows
 
 
 def _ignore(_result: DatasetResult, _rows: Rows) -> None:
     """Do nothing with a result."""
+
+
+class DatasetPlace(Protocol):
+    """The place of the groups of datasets: where they are made, and where their rows go."""
+
+    def output(self, grouping: RowGrouping, /) -> Output | None:
+        """Return the destination of the rows of a dataset; None is its folder."""
+        ...
+
+    def adapt(self, spec: DatasetSpec, /) -> DatasetSpec:
+        """Return the specification with which a dataset is built in this process.
+
+        Raises:
+            DatasetError: It is another dataset than that of the process which sends its groups.
+        """
+        ...
+
+    def on_open(self, run: DatasetRun, /) -> None:
+        """Handle a dataset that is opened, before it is built."""
+        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -32,3 +55,5 @@ class DatasetOptions:
     """True if rows are only kept in memory and no files are written."""
     preview: int | None = None
     """The maximum number of rows of a preview."""
+    place: DatasetPlace | None = None
+    """The place of their groups; None makes and writes them in this process."""

@@ -95,7 +95,7 @@ class DatasetProgress(OpenGroups, Readiness):
         self.spec = spec
         self.journal = journal
         self.buffer = Buffer()
-        self.account = DatasetCounts([ProducerCosts() for _ in spec.graph.producers])
+        self.account = DatasetCounts([ProducerCosts() for _ in spec.described.graph.producers])
         self.is_cut = False
         """True if no more groups are opened because the run is ending."""
         self.last: Outcome[Any] | None = None
@@ -119,11 +119,14 @@ class DatasetProgress(OpenGroups, Readiness):
         """The reason why the first job was lost."""
         self._has_more = False
         """True if more groups might be opened now."""
+        self._failing: str | None = None
+        """The lane because of which the next step ends the dataset early."""
         self._stood = 0
         """The number of stopped ordered columns whose waiting groups have been given up."""
 
     def begin(self) -> Iterable[int]:
         """Return the jobs of the first groups that may start. Blocked jobs follow after the first outcome."""
+        self._shut_down_if_requested()
         self._open_more()
         ready, self._now_ready = self._now_ready, []
         return ready
@@ -146,6 +149,7 @@ class DatasetProgress(OpenGroups, Readiness):
     def on_set_aside(self, index: int) -> ReadinessUpdate:
         """Let a job run again when nothing else of its group is running."""
         order = self.orders[index]
+        self._shut_down_if_requested()
         self._go_on(self.set_aside(index))
         if order.lane != LOCAL:
             self.call_ended(order.lane, failed=False, transient=True)
@@ -162,6 +166,7 @@ class DatasetProgress(OpenGroups, Readiness):
                     self._not_made(group, order)
                 self._go_on(group)
             del self.orders[index]
+        self._shut_down_if_requested()
         return self.freed(index)
 
     def freed(self, by: int) -> ReadinessUpdate:
@@ -257,6 +262,12 @@ class DatasetProgress(OpenGroups, Readiness):
         self.complete(MakeJob(FINISH, group.number))
         self._forget(group)
 
+    def spend(self, producer: int, tally: JobCosts) -> None:
+        """Count the costs of one round of a job."""
+        self.account.spent[producer].add(tally)
+        if self.spec.part is not None and (costs := tally.json()):
+            self.spec.part.on_costs(producer, costs)
+
     def call_ended(self, lane: str, *, failed: bool, transient: bool) -> None:
         """Record that a job that makes calls or runs the suite's own code has ended.
 
@@ -265,12 +276,15 @@ class DatasetProgress(OpenGroups, Readiness):
             failed: True if it failed permanently.
             transient: True if it failed transiently.
         """
+        if self.spec.part is not None:  # the rate of failures is that of the whole dataset
+            self.spec.part.on_call_end(lane, failed, transient)
+            return
         if self._transient_warning.add(transient=transient, now=trio.current_time()):
             self.notify(ManyTransientFailures)
         if transient or self._window is None or self.account.early_shutdown:
             return
         if self._window.add(failed=failed):
-            self._shut_down({LOCAL} if lane in OWN_LANES else OWN_LANES)
+            self.shut_down(lane)
 
     def notify(self, event: Callable[..., DatasetEvent], *facts: object) -> None:
         """Notify the observer of an event that happens now."""
@@ -290,6 +304,17 @@ class DatasetProgress(OpenGroups, Readiness):
         """The reason why an ordered column has stopped, if one has: an earlier group is incomplete."""
         return self._lost if self.standing else None
 
+    def abandon(self, group: OpenGroup, reason: str) -> None:
+        """Count the remaining rows of a group that does not finish in this execution.
+
+        Args:
+            group: The group.
+            reason: The reason for rows without their own.
+        """
+        reasons = {row: group.reasons.get(row, reason) for row in group.rows_left()}
+        self.account.not_run.update(reasons.values())
+        self.notify(GroupAbandoned, group.number, reason, reasons)
+
     async def recall(self, files: Iterable[GroupFile]) -> None:
         """Count the costs and the dropped rows of groups that are written. A checkpoint for each group."""
         if self.journal is None or not self.journal.resumed:
@@ -298,16 +323,17 @@ class DatasetProgress(OpenGroups, Readiness):
             await trio.lowlevel.checkpoint()
             restored = self.journal.restored(file.group, self.grouping.rows_of(file.group))
             for row in restored.dropped:
-                self.account.remember(row, failed_producer(self.graph, row))
+                self.account.remember(row, failed_producer(self.spec.described.graph, row))
             self._recall(restored)
 
     def _recall(self, restored: RestoredGroup) -> dict[tuple[int, int], MadeRecord]:
         """Count the records of unchanged columns, and return them by producer and unit."""
-        places = {one.name: place for place, one in enumerate(self.graph.producers)}
+        spec = self.spec.described
+        places = {one.name: place for place, one in enumerate(spec.graph.producers)}
         found = {}
         for record in restored.made:
             place = places.get(record.producer)
-            if place is not None and record.digest == self.spec.makings[place].digest:
+            if place is not None and record.digest == spec.makings[place].digest:
                 found[place, record.unit] = record
         for (place, _), record in found.items():
             self.account.spent[place].recalled += len(record.values)
@@ -390,9 +416,7 @@ class DatasetProgress(OpenGroups, Readiness):
             reason = group.lost or self.held_up
             if reason is None:
                 raise RuntimeError(stuck(self.graph, group.number, group.needed()))
-            for row in group.rows_left():
-                self.account.not_run[group.reasons.get(row, reason)] += 1
-            self.notify(GroupAbandoned, group.number, reason)
+            self.abandon(group, reason)
             self._forget(group)
 
     def _open_more(self) -> None:
@@ -429,20 +453,24 @@ class DatasetProgress(OpenGroups, Readiness):
         restored = RestoredGroup()
         if self.journal is not None and self.journal.resumed:
             restored = self.journal.restored(number, group.rows)
-        group.records = self._recall(restored)
+        records = self._recall(restored)
+        if self.spec.origin is None:
+            group.records = records
+        else:  # for the process that makes the group
+            group.restored = restored
         self.buffer.open(group.rows)
         dropped = {one.row: one for one in restored.dropped if one.row in group.rows}
         if self.spec.stages.before_batch:
             group.dropped_later = pop_seen_by_processors(self.graph, dropped)
         self._restore(group, dropped.values())
-        self.notify(GroupOpened, number, len(group.records))
+        self.notify(GroupOpened, number, len(records))
         self.release(group, dropped)
         return group
 
     def _restore(self, group: OpenGroup, dropped: Iterable[DroppedRow]) -> None:
         for one in dropped:
             group.dropped[one.cause] += 1
-            self.account.drop(one, failed_producer(self.graph, one))
+            self.account.drop(one, failed_producer(self.spec.described.graph, one))
             self.buffer.drop([one.row])
 
     def _known(self, job: MakeJob) -> MadeRecord | SkippedRows | None:
@@ -495,12 +523,24 @@ class DatasetProgress(OpenGroups, Readiness):
             line.close(group.number)
         self._open_more()
 
-    def _shut_down(self, finishes: Collection[str]) -> None:
-        """Drop the rows that are not finished, except those that only lack what `finishes` makes.
+    def request_shut_down(self, lane: str) -> None:
+        """Call `shut_down` in the next step: the kernel learns of ended jobs only in steps of jobs."""
+        self._failing = lane
+
+    def _shut_down_if_requested(self) -> None:
+        if self._failing is not None:
+            self.shut_down(self._failing)
+
+    def shut_down(self, lane: str) -> None:
+        """Drop the rows that are not finished, except those that only lack what other lanes make.
 
         Args:
-            finishes: Lanes whose jobs still run.
+            lane: The lane whose calls fail. Jobs that make no calls still run, and so does code of the suite
+                unless it is what fails.
         """
+        if self.account.early_shutdown:
+            return
+        finishes: Collection[str] = {LOCAL} if lane in OWN_LANES else OWN_LANES
         self.account.early_shutdown = True
         self.notify(DatasetShutDown)
         groups = tuple(self.groups.values())

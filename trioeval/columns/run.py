@@ -1,4 +1,3 @@
-# Separate from `columns.open`: together they exceed 600 lines.
 """Builds one dataset on the kernel, with one plan of everything that is not made yet.
 
     run = DatasetRun(spec, output, journal=journal)
@@ -106,7 +105,7 @@ class ColumnJobs:
         except Exception as error:  # noqa: BLE001 - any exception of a maker is a failure of its cell
             failure = error
         finally:
-            progress.account.spent[job.producer].add(order.tally)
+            progress.spend(job.producer, order.tally)
         if order.is_gone:
             return None
         if failure is not None:
@@ -146,7 +145,7 @@ class ColumnJobs:
             except Exception as error:  # noqa: BLE001 - as above
                 failure = error
             finally:
-                progress.account.spent[job.producer].add(order.tally)
+                progress.spend(job.producer, order.tally)
         if order.is_gone:
             return None
         if failure is not None:
@@ -298,15 +297,19 @@ class DatasetRun:
         """Set when no new job may start: on request, or because of an early shutdown."""
         self.failure: Exception | None = None
         """The error by which the whole dataset failed."""
-        self._progress = DatasetProgress(
-            spec, output.written, journal, guarded(observe), self.stop.set
-        )
+        done: Iterable[int] = output.written
+        if spec.part is not None:  # its output has none of the other groups
+            done = [one for one in range(len(spec.grouping)) if one not in spec.part.groups]
+        self.progress = DatasetProgress(spec, done, journal, guarded(observe), self.stop.set)
+        """Its state; other code may report to it what other processes have made."""
         self.output = output
         self._warn = warn
         is_resumed = bool(output.written) or (journal is not None and journal.resumed)
-        self._cells = ColumnJobs(self._progress, is_resumed)
-        self._profiles = Profiles(spec)
-        self._finishing = GroupStages(self._progress, output, self._profiles)
+        self._cells = ColumnJobs(self.progress, is_resumed)
+        # The process that builds the whole dataset counts all values.
+        profiled = spec.described if spec.part is None else attrs.evolve(spec, columns=())
+        self._profiles = Profiles(profiled)
+        self._finishing = GroupStages(self.progress, output, self._profiles)
         self._broken = set[int]()
         """Groups with a failure that ends the run."""
         self._cut = "cancel"
@@ -318,15 +321,15 @@ class DatasetRun:
 
     def plan(self) -> Plan[JobOrder]:
         """Return a plan of everything that is not made yet."""
-        progress, lanes = self._progress, {making.maker.lane for making in self.spec.makings}
+        progress, lanes = self.progress, {making.maker.lane for making in self.spec.makings}
         return Plan(DatasetJobs(progress), OWN_LANES | lanes, readiness=lambda: progress)
 
     def job_name(self, index: int) -> str:
         """Return the name of a job for the user: a column of a row or of a group, or a stage of a group."""
-        job = self._progress.numbering.job(index)
+        job = self.progress.numbering.job(index)
         if job.producer < 0:
             return f"{'processors' if job.producer == PREPARE else 'end'} of group {job.group}"
-        name = self._progress.producer_name(job)
+        name = self.progress.producer_name(job)
         return f"{name} of group {job.group}" if job.row is None else f"{name} of row {job.row}"
 
     async def build(
@@ -420,7 +423,7 @@ class DatasetRun:
         Raises:
             Exception: The failure of the whole dataset.
         """
-        self._progress.last = outcome
+        self.progress.last = outcome
         if self.failure is not None:
             raise self.failure
 
@@ -434,7 +437,7 @@ class DatasetRun:
 
         Returns when that is durable: before any of its files are written.
         """
-        progress, spec = self._progress, self.spec
+        progress, spec = self.progress, self.spec
         if progress.journal is not None:
             progress.journal.on_start(spec.grouping, spec.fingerprint)
         for file in self._earlier:
@@ -453,7 +456,7 @@ class DatasetRun:
         Returns:
             That failure, or else the first error of writing.
         """
-        self._progress.is_cut = True
+        self.progress.is_cut = True
         for order in self._finishing.complete_groups():
             if order.job.group in self._broken:
                 continue
@@ -470,11 +473,10 @@ class DatasetRun:
             failure: The failure of the whole dataset.
         """
         self.failure = failure
-        progress, account = self._progress, self._progress.account
+        progress, account = self.progress, self.progress.account
         cut = "fault" if failure is not None else self._cut
         for group in progress.groups.values():
-            for row in group.rows_left():
-                account.not_run[group.reasons.get(row, cut)] += 1
+            progress.abandon(group, cut)
         known = account.written + account.dropped.total() + account.not_run.total()
         if rest := self.spec.grouping.rows - known:
             if failure is None:
@@ -487,7 +489,7 @@ class DatasetRun:
         Args:
             deadline: Instant at which these processors are cut off.
         """
-        progress, account = self._progress, self._progress.account
+        progress, account = self.progress, self.progress.account
         for file in sorted(self._earlier, key=lambda one: one.group):
             await self._profiles.add_earlier(await self.output.read(file.group))
         if self.failure is None and account.groups == len(self.spec.grouping):
@@ -502,7 +504,8 @@ class DatasetRun:
         if progress.journal is not None:
             await progress.journal.durable()
         result = self.result(trio.current_time())
-        if self._warn is not None and (result.lost or result.not_run):
+        is_part = self.spec.part is not None
+        if self._warn is not None and not is_part and (result.lost or result.not_run):
             lost = sum(result.not_run.values()) + result.lost
             written, of = result.written, counted(result.requested, "row")
             self._warn(
@@ -512,7 +515,7 @@ class DatasetRun:
 
     def result(self, now: float) -> DatasetResult:
         """Return the current result of the dataset."""
-        account, spec = self._progress.account, self.spec
+        account, spec = self.progress.account, self.spec
         error = None
         if self.failure is not None:
             error = str(self.failure) or type(self.failure).__name__

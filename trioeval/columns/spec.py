@@ -129,6 +129,19 @@ class ProducerSetup:
             raise CellError(f"skip.when cannot be evaluated: {error}") from error
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class DatasetPart:
+    """Some groups of a dataset that another process builds: that process keeps its account."""
+
+    groups: frozenset[int]
+    """The groups that are made here."""
+    on_costs: Callable[[int, Mapping[str, Any]], None]
+    """Called with the producer and the costs of each round of a job, as `JobCosts.json` returns them."""
+    on_call_end: Callable[[str, bool, bool], None]
+    """Called with each end of a job that makes calls or runs code of the suite: its lane, and whether it
+    failed permanently, or transiently."""
+
+
 @attrs.frozen(kw_only=True)
 class DatasetSpec:
     """A dataset that is to be built."""
@@ -148,3 +161,13 @@ class DatasetSpec:
     stages: Stages = attrs.field(factory=Stages)
     timeout: float = math.inf
     """The timeout of a job that makes calls, in seconds of working time."""
+    origin: "DatasetSpec | None" = None
+    """The dataset as its suite describes it, if other processes make its groups: then the only producer here
+    is that of finished groups."""
+    part: DatasetPart | None = None
+    """The groups that are made, if another process builds the dataset; None makes all of them."""
+
+    @property
+    def described(self) -> "DatasetSpec":
+        """The dataset as its suite describes it: costs and failures are those of its producers."""
+        return self.origin or self

@@ -30,8 +30,17 @@ from trioeval.providers import Reply
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
+from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
+from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import CreatedJob, Message, RejectedReply, Shard, WorkerWarning
+from trioeval.scaleout.messages import (
+    AnyShard,
+    CreatedJob,
+    Message,
+    RejectedReply,
+    Shard,
+    WorkerWarning,
+)
 from trioeval.scaleout.shards import (
     AFTER_LOSSES,
     MOST_ROWS,
@@ -62,7 +71,7 @@ RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
 class Cluster(Protocol):
     """Workers that run shards. All methods are called in the thread of the run, and return at once."""
 
-    def submit(self, worker: str, shard: Shard, /) -> None:
+    def submit(self, worker: str, shard: AnyShard, /) -> None:
         """Start a shard on a worker; its end is reported to `ClusterEvents.on_shard_end`."""
         ...
 
@@ -72,6 +81,10 @@ class Cluster(Protocol):
 
     def add_task(self, part: PreparedTask, /) -> None:
         """Give a task whose tests are the rows of another one to each worker, before its first shard."""
+        ...
+
+    def shut_down(self, number: int, lane: str, /) -> None:
+        """Let a shard of a dataset start nothing new, because too many calls of a lane failed."""
         ...
 
     def stop(self) -> None:
@@ -125,6 +138,8 @@ class Coordinator:
     _recorded_jobs: RecordedJobs | None = None
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
+    datasets: SentDatasets = attrs.field(factory=SentDatasets)
+    """The datasets whose groups are made on workers."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
@@ -146,6 +161,9 @@ class Coordinator:
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.datasets.connect(self)
 
     @_groups.default
     def _find_groups(self) -> Mapping[RowKind, str | None]:
@@ -240,6 +258,7 @@ class Coordinator:
             return
         lost = self._workers.pop(worker)
         self._owners = {group: one for group, one in self._owners.items() if one != worker}
+        self.datasets.on_loss(worker)
         for number, shard in [*lost.items()]:
             self._remove_shard(number)
             self._cluster.cancel(number)  # else a worker with the same address might run it
@@ -255,9 +274,12 @@ class Coordinator:
                     self._record_call(message)
                 case Row():
                     self._take_row(message)
+                case DatasetMessage():
+                    self.datasets.on_message(message)
                 case RejectedReply():
                     if self._journal is not None:
                         self._journal.reject(message.key)
+                    self.datasets.on_reject(message.key)
                     row = self._rows.get((message.key.task, message.key.index))
                     if row is not None:
                         row.replies.pop(message.key, None)
@@ -270,18 +292,67 @@ class Coordinator:
         """Handle the end of a shard."""
         shard = self._remove_shard(number)
         if shard is None:
+            if (worker := self.datasets.on_shard_end(number)) is not None:
+                self._count_failure(worker, error)
             return
         if error is None and not shard.left:
-            self._failures = 0
             seconds = trio.current_time() - shard.started_at
             before = self._row_seconds.get(shard.group)
             self._row_seconds[shard.group] = measured(before, seconds / SHARDS_AT_ONCE, shard.size)
-        elif error is not None:
-            self._failures += 1
-            self._warn_once(f"worker {shard.worker} could not run its rows: {error}")
-            if self._failures >= _MOST_FAILURES:
-                self._give_up("workers fail")
+        if error is not None or not shard.left:
+            self._count_failure(shard.worker, error)
         self._place_again(shard)
+
+    def _count_failure(self, worker: str, error: Exception | None) -> None:
+        """Count the shards that fail one after another; None is one that did not."""
+        if error is None:
+            self._failures = 0
+            return
+        self._failures += 1
+        self._warn_once(f"worker {worker} could not run its rows: {error}")
+        if self._failures >= _MOST_FAILURES:
+            self._give_up("workers fail")
+
+    # ---- the workers, as datasets use them
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if nothing new is to start."""
+        return self._stop.is_set()
+
+    def takers(self, task: str | None) -> Sequence[str]:
+        """Return the workers that may make groups of a dataset."""
+        return self._takers(self._groups.get((task, None)))
+
+    def width(self, task: str | None) -> int:
+        """Return the number of calls that a worker may make at once for a dataset."""
+        return self._widths[self._groups.get((task, None))]
+
+    def next_number(self) -> int:
+        """Return the number of a new shard."""
+        return next(self._numbers)
+
+    def submit(self, worker: str, shard: DatasetShard) -> None:
+        """Start a shard of a dataset on a worker."""
+        self._cluster.submit(worker, shard)
+
+    def cancel(self, number: int) -> None:
+        """Cancel a shard of a dataset."""
+        self._cluster.cancel(number)
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """Let a shard of a dataset start nothing new."""
+        self._cluster.shut_down(number, lane)
+
+    def send_soon(self) -> None:
+        """Send groups of datasets soon."""
+        self._changed.set()
+
+    def recorded_replies(
+        self, task: str | None, row: int
+    ) -> Sequence[tuple[CallKey, RecordedReply]]:
+        """Return the replies to calls for a row of a dataset that earlier executions recorded."""
+        return () if self._recorded is None else self._recorded(task, row)
 
     # ---- the background of a run
 
@@ -300,6 +371,7 @@ class Coordinator:
         for queues in self._queues:
             for row in queues.waiting():
                 self._give_up_row(row)
+        self.datasets.send()
         for waiting in self._waiting.values():
             rows = [*waiting]
             waiting.clear()
@@ -379,6 +451,7 @@ class Coordinator:
         for queues in self._queues:
             for row in queues.release():
                 self._waiting.setdefault(row.group, deque()).append(row)
+        self.datasets.send()
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
                 if (worker, group) not in self._supplied:
@@ -490,6 +563,7 @@ class Coordinator:
             self._journal.call(call)
         for observer in self._observers:
             observer.on_call(call)
+        self.datasets.on_call(call)
         row = self._rows.get((call.key.task, call.key.index))
         if row is not None and isinstance(call.answer, Reply):
             row.replies[call.key] = RecordedReply(call.answer, call.latency_ms, call.cached)

@@ -22,8 +22,15 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
-from trioeval.scaleout.plugin import RunPlugin, perform_shard, put_rows, stop_rows, worker_facts
+from trioeval.scaleout.messages import AnyShard, WorkerFacts, unpack
+from trioeval.scaleout.plugin import (
+    RunPlugin,
+    perform_shard,
+    put_rows,
+    shut_down_dataset,
+    stop_rows,
+    worker_facts,
+)
 from trioeval.scaleout.worker import LoadSuite
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -130,7 +137,7 @@ class DaskCluster:
         """Report nothing more."""
         self._events = None
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
         """Start a shard on a worker."""
         session = self._sessions.get(worker, "")
         request = functools.partial(self._submit, worker, session, shard)
@@ -144,6 +151,10 @@ class DaskCluster:
         """Give a task whose tests are the rows of another one to each worker, before its first shard."""
         self._steps.add(part)
         self._late[part.id or ""] = part.source_rows or ()
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """Let a shard of a dataset start nothing new."""
+        self._request(functools.partial(self._shut_down, number, lane))
 
     def stop(self) -> None:
         """Let all workers start no more rows."""
@@ -172,13 +183,13 @@ class DaskCluster:
         except _LOST as error:
             self._report(functools.partial(self._ended, number, error))
 
-    def _submit(self, worker: str, session: str, shard: Shard) -> None:
+    def _submit(self, worker: str, session: str, shard: AnyShard) -> None:
         task = shard.task or ""
         if task in self._late and (session, task) not in self._given:
             rows = self._late[task]
             self._client.run(put_rows, self._name, task, rows, workers=[worker])
             self._given.add((session, task))
-        key = f"{self._name}-{shard.number}"
+        key = self._key(shard.number)
         future = self._client.submit(
             perform_shard,
             self._name,
@@ -198,6 +209,14 @@ class DaskCluster:
         if future is not None:
             with suppress(*_LOST):
                 future.cancel()
+
+    def _key(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    def _shut_down(self, number: int, lane: str) -> None:
+        with suppress(*_LOST):
+            key = self._key(number)
+            self._client.run(shut_down_dataset, self._name, key, lane, on_error="ignore")
 
     def _stop(self) -> None:
         with suppress(*_LOST):

@@ -102,7 +102,7 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
     found = {
         "agents (type: agent)": is_agent(settings),
-        "columns (type: columns)": is_columns(settings),
+        "seeds from the rows of another task": any(settings.sources()),
         "questions (type: question_eval)": is_question_eval(settings),
         "providers that are functions of the program": prepared.has_own_providers,
     }
@@ -114,12 +114,16 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
 
 
 def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
-    """Return the lanes that the rows of a suite may use."""
+    """Return the lanes that the rows of a suite may use; all rows of a dataset are of one kind."""
     return [use for part in prepared.parts for use in _task_lane_uses(part)]
 
 
 def _task_lane_uses(part: PreparedTask) -> Iterator[LaneUse]:
     prepared = part.prepared
+    if is_columns(settings := prepared.suite.settings):
+        called = frozenset(prepared.lane_names[place] for place in settings.called())
+        yield LaneUse((part.id, None), called)
+        return
     lanes = [*dict.fromkeys(prepared.lane_names[place] for place in prepared.steps.used_providers)]
     users = {
         prepared.lane_names[stretch.shape.user.place]

@@ -16,6 +16,7 @@ import attrs
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.shared_data import SharedPart
+from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
 
@@ -36,6 +37,10 @@ class Shard:
     """What rows that have ended left for these."""
     jobs: tuple[tuple[CallKey, str], ...] = ()
     """The jobs at services that calls of these rows have created, as long as they have no reply."""
+
+
+AnyShard: TypeAlias = Shard | DatasetShard
+"""A unit of work that is placed on a worker: rows, or groups of a dataset."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +82,7 @@ class CreatedJob:
     """The name of the job; None if it has ended."""
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | CreatedJob
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | CreatedJob | DatasetMessage
 """A message of a worker, sent as soon as its event happens."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.scaleout.messages import Shard, WorkerFacts
+from trioeval.scaleout.messages import AnyShard, WorkerFacts
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
@@ -96,7 +96,12 @@ def put_rows(name: str, task: str, rows: Sequence[Mapping[str, Any]], dask_worke
     _session(name, dask_worker).put_rows(task, rows)
 
 
-def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:
+def shut_down_dataset(name: str, key: str, lane: str, dask_worker: Worker) -> None:
+    """Let a shard of a dataset start nothing new, if the worker has it; called on its event loop."""
+    _session(name, dask_worker).shut_down(key, lane)
+
+
+def perform_shard(name: str, session: str, key: str, shard: AnyShard) -> int:
     """Run a shard and return its number of rows; called in a thread of a worker.
 
     Args:

@@ -145,3 +145,41 @@ def owner_groups(
         use.rows: root(min(found)) if (found := use.lanes & parents.keys()) else None
         for use in listed
     }
+
+
+def next_groups(
+    *, waiting: int, workers: int, running: int, group_rows: int, width: int, most_rows: int
+) -> int:
+    """Return the number of groups of a dataset to send to a worker now, 0 while it has enough of them.
+
+    A worker has two groups or more, so that the calls of one fill its lanes while the last cells of another
+    are made.
+
+    Args:
+        waiting: The groups that wait for a worker, ≥ 1.
+        workers: The workers that may make them, ≥ 1.
+        running: The rows of the dataset that the worker has not finished.
+        group_rows: The rows of a group, ≥ 1.
+        width: The calls that a worker can make at once.
+        most_rows: The rows that a worker may have at once, if that is more than one group.
+
+    Example:
+        >>> facts = {"workers": 2, "width": 10, "most_rows": 5000}
+        >>> next_groups(waiting=100, running=0, group_rows=1000, **facts)
+        1
+        >>> next_groups(waiting=100, running=1000, group_rows=1000, **facts)
+        1
+        >>> next_groups(waiting=100, running=2000, group_rows=1000, **facts)
+        0
+        >>> next_groups(waiting=100, running=0, group_rows=4, **facts)
+        8
+    """
+    rows = max(SHARDS_AT_ONCE * width, FIRST_ROWS)
+    wished = max(1, rows // group_rows)
+    free = SHARDS_AT_ONCE * wished * group_rows - running
+    if running:
+        free = min(free, most_rows - running)
+    spread = math.ceil(waiting / (SHARDS_AT_ONCE * workers))
+    if running and free < group_rows:
+        return 0
+    return max(1, min(wished, spread, free // group_rows))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import trio
 
+from trioeval.columns.options import DatasetOptions
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
@@ -28,8 +29,11 @@ from trioeval.providers.base import KeptJob
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
+from trioeval.scaleout.dataset_messages import DatasetShard
+from trioeval.scaleout.dataset_parts import ForwardedPart
 from trioeval.scaleout.facts import suite_digest, versions
 from trioeval.scaleout.messages import (
+    AnyShard,
     CreatedJob,
     Message,
     RejectedReply,
@@ -137,8 +141,10 @@ class ForwardedJob:
 class ForwardingJournal(RunJournal):
     """The journal of a shard, which sends all records to the coordinator."""
 
-    _shard: Shard
+    _shard: AnyShard
     _batch: MessageBatch
+    _dataset: DatasetJournal | None = None
+    """The journal of the dataset whose groups are made."""
     _replies: dict[CallKey, RecordedReply] = attrs.field(init=False)
     _jobs: dict[CallKey, str] = attrs.field(init=False)
 
@@ -208,11 +214,11 @@ class ForwardingJournal(RunJournal):
         return _NoRows()
 
     def dataset(self, _task: str | None, /) -> DatasetJournal | None:
-        """Return None: datasets are not built on workers."""
-        return None
+        """Return the journal of a dataset, which sends its records; None for a shard of rows."""
+        return self._dataset
 
     def dataset_ended(self, result: DatasetResult, /) -> None:
-        """Do nothing: datasets are not built on workers."""
+        """Do nothing: the coordinator keeps the account."""
 
     def agents(self, _task: str | None, /) -> AgentJournal | None:
         """Return None: agents do not run on workers."""
@@ -224,9 +230,11 @@ class _RunningShard:
     """A shard of a session, and the thread that waits for it."""
 
     key: str
-    shard: Shard
+    shard: AnyShard
     ended: Future[int]
     """Its number of rows, or why it failed."""
+    part: ForwardedPart | None = None
+    """The groups of a dataset that it makes."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
@@ -272,7 +280,7 @@ class WorkerSession:
             error="the session has ended",
         )
 
-    def perform(self, key: str, shard: Shard) -> int:
+    def perform(self, key: str, shard: AnyShard) -> int:
         """Run a shard, wait for its end and return its number of rows.
 
         Args:
@@ -285,6 +293,8 @@ class WorkerSession:
         """
         self.facts()
         running = _RunningShard(key, shard, Future())
+        if isinstance(shard, DatasetShard):
+            running.part = ForwardedPart(shard, self._batch.add)
         if self._token is None:
             raise trio.RunFinishedError
         trio.from_thread.run_sync(self._begin, running, trio_token=self._token)
@@ -299,6 +309,12 @@ class WorkerSession:
         running = self._shards.get(key)
         if running is not None:
             self._soon(functools.partial(running.scope.cancel, "the coordinator cancelled it"))
+
+    def shut_down(self, key: str, lane: str) -> None:
+        """Let a shard of a dataset start nothing new, because too many calls of a lane failed."""
+        running = self._shards.get(key)
+        if running is not None and running.part is not None:
+            self._soon(functools.partial(running.part.shut_down, lane))
 
     def stop(self) -> None:
         """Start no more rows; those that run continue to their end."""
@@ -335,7 +351,7 @@ class WorkerSession:
             self._token = trio.lowlevel.current_trio_token()
             facts = WorkerFacts(session=self.id, versions=versions(), directory=os.getcwd())  # noqa: PTH109
             try:
-                self._prepared = await trio.to_thread.run_sync(self._load)
+                self._prepared = await trio.to_thread.run_sync(self._load_with_seeds)
             except TrioevalError as error:
                 self._facts = attrs.evolve(facts, error=str(error))
                 return
@@ -354,6 +370,15 @@ class WorkerSession:
                     self._ready.set()
                     await trio.sleep_forever()
 
+    def _load_with_seeds(self) -> PreparedSuite:
+        """Return the suite with the rows of its seed files, which are read once."""
+        prepared = self._load()
+        if "columns" in prepared.task_types:
+            from trioeval.columns.open import read_seeds
+
+            prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
+        return prepared
+
     def _begin(self, running: _RunningShard) -> None:
         if self._nursery is None:
             raise trio.RunFinishedError
@@ -363,7 +388,7 @@ class WorkerSession:
     async def _perform(self, running: _RunningShard) -> None:
         try:
             with running.scope:
-                await self._run_rows(running.shard)
+                await self._run_rows(running.shard, running.part)
             running.ended.set_result(len(running.shard.rows))
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the shard
             running.ended.set_exception(error)
@@ -373,7 +398,7 @@ class WorkerSession:
             if not running.ended.done():
                 running.ended.set_exception(trio.RunFinishedError())
 
-    async def _run_rows(self, shard: Shard) -> None:
+    async def _run_rows(self, shard: AnyShard, dataset: ForwardedPart | None) -> None:
         prepared = self._prepared
         if prepared is None:
             raise trio.RunFinishedError
@@ -389,10 +414,15 @@ class WorkerSession:
                 stop=self._stop,
                 run_id=self._run_id,
                 warn=self._warn,
-                journal=ForwardingJournal(shard, self._batch),
-                adapt=functools.partial(shard_task, shard),
+                journal=ForwardingJournal(
+                    shard, self._batch, None if dataset is None else dataset.journal()
+                ),
+                adapt=functools.partial(shard_task, shard) if isinstance(shard, Shard) else None,
+                datasets=DatasetOptions() if dataset is None else dataset.options,
             ),
         )
+        if dataset is not None:
+            dataset.end()
 
     async def _part(self, prepared: PreparedSuite, task: str | None) -> PreparedTask:
         """Return a task, with its tests also if they are rows of another one."""

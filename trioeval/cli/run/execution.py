@@ -371,6 +371,7 @@ class Execution:
                             on_result=partial(self._on_dataset_ended, collector, watching),
                             on_event=watching.observe_dataset,
                             reconcile=self.storage.reconcile,
+                            place=None if workers is None else workers.datasets,
                         ),
                         agents=agents,
                         adapt=adapt,

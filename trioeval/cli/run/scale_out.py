@@ -21,6 +21,7 @@ from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import check_suite
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class OpenWorkers:
 
     _cluster: DaskCluster
     _prepared: PreparedSuite
+    datasets: SentDatasets = attrs.field(factory=SentDatasets)
+    """The place of the groups of datasets."""
 
     async def serve(
         self,
@@ -91,6 +94,7 @@ class OpenWorkers:
             run.recorded_replies,
             run.recorded_jobs,
             stopping.workers_failed,
+            self.datasets,
         )
         self._cluster.connect(coordinator)
         try:

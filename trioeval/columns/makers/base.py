@@ -34,6 +34,18 @@ class CellError(TrioevalError):
     """A value cannot be made, and a retry would not help."""
 
 
+class NotMadeError(TrioevalError):
+    """Rows were not made, and another run may make them.
+
+    Args:
+        reason: The reason, a key of `DatasetResult.not_run`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 @attrs.define(eq=False, repr=False)
 class JobCosts:
     """The costs of the calls of one job; a `trioeval.evaluation.provider_calls.CallObserver`."""
@@ -149,6 +161,8 @@ def error_text(error: BaseException) -> str:
 
 def _reason(error: BaseException) -> str | None:
     match error:
+        case NotMadeError():
+            return error.reason
         case LaneClosedError():
             return "lane"
         case BudgetError() if error.wanted <= error.limit:

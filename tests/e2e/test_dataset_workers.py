@@ -1,0 +1,226 @@
+"""Datasets on workers: killed workers, killed and interrupted runs; the files are those of one process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built_datasets import (
+    CALLS,
+    GROUP,
+    ROWS,
+    WIDTH,
+    files_of,
+    finish,
+    llm,
+    recorded,
+    rows_of,
+    stored,
+    suite_of,
+    wait_until,
+    whole,
+    write,
+)
+from held_server import HeldServer, held_server
+from test_dataset_kills import is_recorded
+from test_scaleout_command import command, processes_of, wait_gone
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.timeout(400),  # two or three clusters start
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+]
+
+ON = ("--on", "local:2", "--no-cache")
+
+
+@pytest.fixture(name="server", scope="module")
+def fixture_server() -> Iterator[HeldServer]:
+    with held_server() as server:
+        yield server
+
+
+_CODE = """\
+def before(rows, numbers):
+    kept = [(row, number) for row, number in zip(rows, numbers) if number != 5]
+    return [row for row, _ in kept], [number for _, number in kept]
+
+
+def after(rows, numbers):
+    return [{**row, "first": row["first"] + "!"} for row in rows], numbers
+
+
+def last(rows, numbers):
+    return [{**row, "place": place} for place, row in enumerate(rows)], numbers
+
+
+def place(rows, numbers):
+    return numbers
+"""
+
+
+def columns_of_all_kinds(server: HeldServer) -> dict[str, Any]:
+    """A seed file, functions of whole groups, validations, skipped cells, and all stages of processors."""
+    suite = suite_of(
+        server.url,
+        processors=[
+            {"stage": "beforeBatch", "target": "file://gen.py:before"},
+            {"stage": "afterBatch", "target": "file://gen.py:after"},
+            {"stage": "afterBatch", "dropColumns": ["raw"]},
+            {"stage": "afterGeneration", "target": "file://gen.py:last"},
+        ],
+    )
+    (task,) = suite["tasks"]
+    task["columns"] += [
+        {"type": "seed", "file": "seed.csv", "columns": ["word", "raw"], "order": "shuffled"},
+        {
+            "name": "place",
+            "type": "python",
+            "scope": "full",
+            "target": "file://gen.py:place",
+            "requires": ["first"],
+            "valueType": "int",
+        },
+        llm("third", "third {{ word }}", skip={"when": "place % 3 == 0", "value": "none"}),
+        {
+            "name": "valid",
+            "type": "validation",
+            "assert": [{"type": "not-contains", "value": "third w2"}],
+            "target": "third",
+            "drop": True,
+        },
+    ]
+    return suite
+
+
+def served(server: HeldServer, since: int) -> Counter[str]:
+    return Counter(server.prompts[since:])
+
+
+def test_a_dataset_on_workers_has_the_bytes_of_one_process(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """Each request is made once, and the run is stored as any other."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    ideal = Counter(server.prompts[-CALLS:])
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    assert "exit 0" in finish(tmp_path, "s.json", *ON)
+    assert served(server, since) == ideal
+    assert files_of(tmp_path) == wanted
+    assert recorded(tmp_path) == recorded(tmp_path, "call") == CALLS
+    assert recorded(tmp_path, "written_group") == ROWS // GROUP + 1
+
+
+def worker_processes(process: "subprocess.Popen[str]") -> list[int]:
+    """The workers of a run with `local:2`."""
+    found = [one for one in processes_of(process.pid) if one != process.pid]
+    return [one for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+def test_groups_of_killed_workers_are_made_with_their_recorded_cells(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """RESUME: only calls in flight are made again, and the files are the same."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    ideal = Counter(server.prompts[-CALLS:])
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    server.hold_after(10)
+    with command(tmp_path, "s.json", *ON) as process:
+        server.wait_held(WIDTH)
+        wait_until(partial(is_recorded, tmp_path, 10), process)
+        for one in worker_processes(process):
+            os.kill(one, signal.SIGKILL)
+        server.forget_held()
+        _, text = process.communicate(timeout=300)
+    assert process.returncode == 0, text
+    requests = served(server, since)
+    assert requests.keys() == ideal.keys()
+    assert requests.total() == CALLS + WIDTH
+    assert files_of(tmp_path) == wanted
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("resumed_on", [ON, ("--no-cache",)], ids=["workers", "one process"])
+def test_an_interrupted_dataset_continues_on_workers_and_without(
+    tmp_path: Path, server: HeldServer, resumed_on: tuple[str, ...]
+) -> None:
+    """DRAIN, RESUME: what runs at Ctrl-C ends, and no request is repeated."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    ideal = Counter(server.prompts[-CALLS:])
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    server.hold_after(10)
+    with command(tmp_path, "s.json", *ON) as process:
+        server.wait_held(WIDTH)
+        wait_until(partial(is_recorded, tmp_path, 10), process)
+        os.killpg(process.pid, signal.SIGINT)
+        # The program says so before its workers know it: they must know before anything is served.
+        assert process.stderr is not None
+        process.stderr.readline()
+        server.release()
+        _, text = process.communicate(timeout=300)
+        wait_gone(process.pid)
+    assert process.returncode == 130, text
+    assert recorded(tmp_path) >= 10 + WIDTH
+    finish(tmp_path, "resume", *resumed_on)
+    assert served(server, since) == ideal
+    assert files_of(tmp_path) == wanted
+
+
+def test_a_killed_run_of_a_dataset_continues_on_workers(tmp_path: Path, server: HeldServer) -> None:
+    """RESUME: the recorded cells are sent to the workers of the next execution."""
+    suite = suite_of(server.url)
+    wanted = whole(tmp_path / "whole", suite)
+    ideal = Counter(server.prompts[-CALLS:])
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    server.hold_after(2 * 2 * GROUP + 5)
+    with command(tmp_path, "s.json", *ON) as process:
+        server.wait_held(WIDTH)
+        wait_until(partial(is_recorded, tmp_path, 2 * 2 * GROUP + 5), process)
+        process.kill()
+        process.wait()
+        server.forget_held()
+        wait_gone(process.pid)
+    assert "exit 0" in finish(tmp_path, "resume", *ON)
+    requests = served(server, since)
+    assert requests.keys() == ideal.keys()
+    assert requests.total() == CALLS + WIDTH
+    assert files_of(tmp_path) == wanted
+
+
+def test_columns_and_processors_of_all_kinds_run_on_workers(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """Also those that need a whole group, or the whole dataset."""
+    suite = columns_of_all_kinds(server)
+    seed = "word,raw\n" + "".join(f"w{number},r{number}\n" for number in range(7))
+    for folder in (tmp_path, tmp_path / "whole"):
+        folder.mkdir(exist_ok=True)
+        (folder / "gen.py").write_text(_CODE)
+        (folder / "seed.csv").write_text(seed)
+    write(tmp_path / "whole", suite)
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    finish(tmp_path / "whole", "s.json", "--no-cache")
+    ideal, since = served(server, since), len(server.prompts)
+    finish(tmp_path, "s.json", *ON)
+    assert served(server, since) == ideal
+    assert files_of(tmp_path) == files_of(tmp_path / "whole")
+    rows = rows_of(tmp_path)
+    assert 0 < len(rows) < ROWS - 1
+    assert all(row["first"].endswith("!") for row in rows)
+    dropped = "SELECT cause, count(*) FROM dropped_row GROUP BY cause ORDER BY cause"
+    assert stored(tmp_path, dropped) == stored(tmp_path / "whole", dropped)
