@@ -17,6 +17,7 @@ from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import LocalWorkers
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.worker import SessionOptions
 
 
 async def ignore(_row: Row) -> None:
@@ -34,7 +35,7 @@ async def seconds(path: str, workers: int) -> tuple[float, float]:
         LocalWorkers(workers),
         prepared,
         functools.partial(prepare, path),
-        run_id=None,
+        options=SessionOptions(),
         warn=print,
     )
     async with opened as cluster:

@@ -23,7 +23,7 @@ from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
-from trioeval.scaleout.worker import LoadSuite
+from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -251,7 +251,7 @@ async def open_cluster(
     prepared: PreparedSuite,
     load: LoadSuite,
     *,
-    run_id: str | None,
+    options: SessionOptions,
     warn: Callable[[str], None],
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
@@ -260,7 +260,7 @@ async def open_cluster(
         address: The cluster.
         prepared: The suite.
         load: Loads the same suite on a worker; must be picklable.
-        run_id: The id of the run, for templates.
+        options: What the sessions of the workers do.
         warn: Called with harmless failures.
 
     Raises:
@@ -271,7 +271,7 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        plugin = RunPlugin(name, client.id, load, options, own_group=local is not None)
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)

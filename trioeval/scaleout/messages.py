@@ -15,6 +15,8 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.kernel.events import Event
+from trioeval.report.worker_lanes import WorkerReport
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -64,7 +66,29 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class WorkerEvent:
+    """An event of a lane or a row on a worker, for traces and telemetry."""
+
+    worker: str
+    """The address of the worker."""
+    task: str | None
+    row: int | str | None
+    """The row of its job, as `RowOf` returns it."""
+    event: Event
+    """Its instants are those of the clock of the worker. Values and messages of errors are left out."""
+
+
+@attrs.frozen
+class RecordingLine:
+    """The line of a call for the file of `--record`."""
+
+    text: str
+
+
+Message: TypeAlias = (
+    CallRecord | Row | RejectedReply | WorkerWarning | WorkerReport | WorkerEvent | RecordingLine
+)
 """A message of a worker, sent as soon as its event happens."""
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]

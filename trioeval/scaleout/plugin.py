@@ -8,7 +8,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.scaleout.messages import Shard, WorkerFacts
-from trioeval.scaleout.worker import LoadSuite, WorkerSession
+from trioeval.scaleout.worker import LoadSuite, SessionOptions, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
 _GIVEN_UP = frozenset({"cancelled", "released", "forgotten"})
@@ -21,17 +21,17 @@ class RunPlugin(WorkerPlugin):
         name: The name of the plugin, different for each run.
         topic: The topic of the messages to the coordinator.
         load: Loads the suite.
-        run_id: The id of the run, for templates.
+        options: What its session does.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+        self, name: str, topic: str, load: LoadSuite, options: SessionOptions, *, own_group: bool
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
-        self._run_id = run_id
+        self._options = options
         self._own_group = own_group
 
     def setup(self, worker: Worker) -> None:
@@ -42,7 +42,9 @@ class RunPlugin(WorkerPlugin):
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
 
-        self.session = WorkerSession(self._load, self._run_id, send)
+        address, name = worker.address, str(worker.name)
+        shown = address.partition("://")[2] if name == address else name
+        self.session = WorkerSession(self._load, self._options, send, address, shown)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from trioeval.limits.backend import SharedLimits
     from trioeval.providers.local.record import Recorder
     from trioeval.report.run_metrics import RunMetrics
+    from trioeval.report.worker_lanes import WorkerLanes
     from trioeval.store.cache.cache import Cache
     from trioeval.telemetry.spans import Telemetry
 
@@ -156,7 +157,7 @@ class Execution:
             telemetry = await self._open_telemetry(sharing)
             workers = None
             if self.scale_out is not None:
-                opened = self.scale_out.open(self.prepared, self.start.id, self._warn)
+                opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn)
                 workers = await sharing.enter_async_context(opened)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
@@ -290,6 +291,7 @@ class Execution:
             progress=self.progress,
             stopping=self.stopping.event.is_set,
             warn=self._warn,
+            on_workers=workers is not None,
         )
         if agents is not None:
             if metrics is not None:
@@ -348,7 +350,7 @@ class Execution:
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.show)
-                adapt = await self._adapt(workers, run, records, nursery)
+                adapt = await self._adapt(workers, run, records, watching.picture.workers, nursery)
                 await run_with_options(
                     self.prepared,
                     RunOptions(
@@ -383,14 +385,14 @@ class Execution:
         workers: OpenWorkers | None,
         run: StoredRun,
         observers: Sequence[RecordObserver],
+        lanes: WorkerLanes | None,
         nursery: trio.Nursery,
     ) -> AdaptTask | None:
         """Return the function that lets rows run on workers; None if they run here."""
-        if workers is None:
+        if workers is None or lanes is None:
             return None
-        adapt: AdaptTask = await nursery.start(
-            workers.serve, run, observers, self.stopping, self._warn
-        )
+        serve = partial(workers.serve, run, observers, self.stopping, self._warn, lanes=lanes)
+        adapt: AdaptTask = await nursery.start(serve)
         return adapt
 
     def _tracing(

@@ -18,12 +18,16 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
-from trioeval.scaleout.address import ClusterAddress, read_address
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.watching import WatchedCluster
+from trioeval.scaleout.worker import CacheFile, SessionOptions
 
 if TYPE_CHECKING:
+    from trioeval.cli.run.storage import RunStorage
     from trioeval.cli.stopping import StopRequests
+    from trioeval.report.worker_lanes import WorkerLanes
     from trioeval.scaleout.dask_cluster import DaskCluster
     from trioeval.store.run import StoredRun
 
@@ -66,6 +70,7 @@ class OpenWorkers:
         stopping: StopRequests,
         warn: Callable[[str], None],
         *,
+        lanes: WorkerLanes,
         task_status: trio.TaskStatus[AdaptTask],
     ) -> None:
         """Send rows to the workers until cancelled; reports how tasks are adapted for that.
@@ -75,6 +80,7 @@ class OpenWorkers:
             observers: Called with each call after that.
             stopping: Its event is set when no more rows are to start, also if no worker is left.
             warn: Called with failures of workers.
+            lanes: Receives the lanes of the workers.
             task_status: Receives the function.
         """
         coordinator = Coordinator(
@@ -87,7 +93,7 @@ class OpenWorkers:
             run.recorded_replies,
             stopping.workers_failed,
         )
-        self._cluster.connect(coordinator)
+        self._cluster.connect(WatchedCluster(events=coordinator, lanes=lanes))
         try:
             async with open_coordinator(coordinator):
                 task_status.started(coordinator.adapt)
@@ -131,7 +137,11 @@ class ScaleOut:
 
     @asynccontextmanager
     async def open(
-        self, prepared: PreparedSuite, run_id: str, warn: Callable[[str], None]
+        self,
+        prepared: PreparedSuite,
+        run_id: str,
+        storage: RunStorage,
+        warn: Callable[[str], None],
     ) -> AsyncGenerator[OpenWorkers]:
         """Open the cluster and check its workers.
 
@@ -140,9 +150,26 @@ class ScaleOut:
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
-        opened = open_cluster(self.address, prepared, self.suite, run_id=run_id, warn=warn)
+        options = SessionOptions(run_id=run_id, cache=self._cache(storage))
+        opened = open_cluster(self.address, prepared, self.suite, options=options, warn=warn)
         async with opened as cluster:
             yield OpenWorkers(cluster, prepared)
+
+    def _cache(self, storage: RunStorage) -> CacheFile | None:
+        """Return the cache that workers of this machine share with the run.
+
+        Processes agree on who makes a call by leases in the file, which a network file system may lose.
+        """
+        if not storage.is_cached or storage.cache is None:
+            return None
+        if not isinstance(self.address, LocalWorkers):
+            return None
+        return CacheFile(
+            path=storage.cache.absolute(),
+            ttl_s=storage.cache_ttl_s,
+            wal=storage.wal,
+            refresh=storage.refresh,
+        )
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:
