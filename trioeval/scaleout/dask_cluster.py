@@ -7,7 +7,7 @@ wait, and its callbacks only pass on what happened.
 import functools
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,7 +24,7 @@ from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
 from trioeval.scaleout.plain_rows import FindStep
-from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
+from trioeval.scaleout.plugin import RunPlugin, perform_shard, steer_lanes, stop_rows, worker_facts
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -59,6 +59,8 @@ class DaskCluster:
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
+    _commands: list[Mapping[str, Any]] = attrs.field(init=False, factory=list)
+    """The commands for lanes so far, which people have given."""
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
         init=False, default=None
@@ -124,6 +126,15 @@ class DaskCluster:
         """Let all workers start no more rows."""
         self._request(self._stop)
 
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Let all workers execute a command for a lane, those that join later included.
+
+        Args:
+            command: A command of the live view for a lane that all workers have; it has been executed here.
+        """
+        self._commands.append(command)
+        self._request(functools.partial(self._steer, None, command))
+
     def _request(self, function: Callable[[], Any]) -> None:
         if self._requests is not None:
             self._requests.send_nowait(function)
@@ -172,6 +183,10 @@ class DaskCluster:
     def _stop(self) -> None:
         with suppress(*_LOST):
             self._client.run(stop_rows, self._name, on_error="ignore")
+
+    def _steer(self, workers: list[str] | None, *commands: Mapping[str, Any]) -> None:
+        with suppress(*_LOST):
+            self._client.run(steer_lanes, self._name, commands, workers=workers, on_error="ignore")
 
     def _on_done(self, number: int, future: Future[int]) -> None:
         error: Exception | None = None
@@ -234,6 +249,8 @@ class DaskCluster:
     def _joined(self, worker: str, session: str) -> None:
         if worker not in self._sessions:
             self._sessions[worker] = session
+            if self._commands:
+                self._request(functools.partial(self._steer, [worker], *self._commands))
             if self._events is not None:
                 self._events.on_worker(worker)
 

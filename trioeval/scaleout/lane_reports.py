@@ -157,20 +157,32 @@ class LaneReporter(RecordObserver):
         return None if found is None else found.statistics().limit
 
     def _sendable(self, task: str | None, row_of: RowOf, event: Event) -> WorkerEvent:
-        job: int | None = None
-        if isinstance(event, Finished):
-            outcome, job = event.outcome, event.outcome.index
-            # Values may be large, and exceptions of user code may not be picklable.
-            if isinstance(outcome, Done):
-                outcome = attrs.evolve(outcome, value=None)
-            elif isinstance(outcome, Failed):
-                outcome = attrs.evolve(outcome, error=_plain(outcome.error))
-            event = attrs.evolve(event, outcome=outcome)
-        elif isinstance(event, CallEnded) and event.error is not None:
-            event = attrs.evolve(event, error=_plain(event.error))
-        if isinstance(event, Admitted | Waiting | CallStarted | CallEnded | Throttled):
-            job = event.index
-        return WorkerEvent(self.worker, task, None if job is None else row_of(job), event)
+        match event:
+            case Finished():
+                outcome = attrs.evolve(event.outcome, index=_row(event.outcome.index, row_of))
+                # Values may be large, and exceptions of user code may not be picklable.
+                if isinstance(outcome, Done):
+                    outcome = attrs.evolve(outcome, value=None)
+                elif isinstance(outcome, Failed):
+                    outcome = attrs.evolve(outcome, error=_plain(outcome.error))
+                event = attrs.evolve(event, outcome=outcome)
+            case CallEnded():
+                error = None if event.error is None else _plain(event.error)
+                event = attrs.evolve(event, index=_row(event.index, row_of), error=error)
+            case Admitted() | CallStarted() | Throttled():
+                event = attrs.evolve(event, index=_row(event.index, row_of))
+            case Waiting():
+                row = None if event.index is None else _row(event.index, row_of)
+                event = attrs.evolve(event, index=row)
+            case _:
+                pass
+        return WorkerEvent(self.worker, task, event)
+
+
+def _row(job: int, row_of: RowOf) -> int:
+    """Return the row of a job, in place of its index, which is unique only within a shard."""
+    row = row_of(job)
+    return row if isinstance(row, int) else -1 - job
 
 
 def _is_used(lane: LaneState) -> bool:

@@ -72,10 +72,16 @@ class WorkerEvent:
     worker: str
     """The address of the worker."""
     task: str | None
-    row: int | str | None
-    """The row of its job, as `RowOf` returns it."""
     event: Event
-    """Its instants are those of the clock of the worker. Values and messages of errors are left out."""
+    """The indices of its jobs are those of their rows, and negative for jobs without one.
+
+    Its instants are those of the clock of the worker. Values and messages of errors are left out.
+    """
+
+    @staticmethod
+    def row_of(index: int) -> int | None:
+        """Return the row of a job of the event; None for a job without one."""
+        return index if index >= 0 else None
 
 
 @attrs.frozen

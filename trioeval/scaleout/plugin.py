@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
@@ -71,6 +72,13 @@ async def worker_facts(name: str, dask_worker: Worker) -> WorkerFacts:
 def stop_rows(name: str, dask_worker: Worker) -> None:
     """Let a worker start no more rows; called on its event loop."""
     _session(name, dask_worker).stop()
+
+
+def steer_lanes(name: str, commands: Sequence[Mapping[str, Any]], dask_worker: Worker) -> None:
+    """Let a worker execute commands for its lanes; called on its event loop."""
+    session = _session(name, dask_worker)
+    for command in commands:
+        session.steer(command)
 
 
 def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import trio
@@ -12,9 +12,6 @@ from trioeval.kernel.events import Event, Finished
 from trioeval.report.worker_lanes import WorkerLanes, WorkerReport
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.messages import Message, RecordingLine, WorkerEvent
-
-EventView: TypeAlias = Callable[[WorkerEvent], None]
-"""Receives the events of workers, with instants of the clock of this process."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -42,35 +39,43 @@ class WorkerClocks:
         return now if offset is None else min(now, at + offset)
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
-class WatchedCluster:
-    """A receiver of the events of a cluster, which passes them on, and shows what concerns views."""
+@attrs.frozen(eq=False, repr=False, kw_only=True)
+class WorkerViews:
+    """What shows and records the reports of workers."""
 
-    events: ClusterEvents
-    """The coordinator."""
-    lanes: WorkerLanes
-    view: EventView | None = None
-    """Receives the events of the lanes and rows of workers."""
-    on_loss_of: Callable[[str], None] | None = None
+    lanes: WorkerLanes | None = None
+    on_event: Callable[[WorkerEvent], None] | None = None
+    """Receives the events of lanes and rows, with instants of the clock of this process."""
+    on_loss: Callable[[str], None] | None = None
     """Called with each lost worker."""
     record: Callable[[str], None] | None = None
     """Receives the lines of recorded calls."""
+
+
+@attrs.define(eq=False, repr=False)
+class WatchedCluster:
+    """A receiver of the events of a cluster, which passes them on, except those that are only shown."""
+
+    _events: ClusterEvents
+    """The coordinator."""
+    _views: WorkerViews
     _clocks: WorkerClocks = attrs.field(init=False, factory=WorkerClocks)
     _workers: set[str] = attrs.field(init=False, factory=set)
 
     def on_worker(self, worker: str) -> None:
         """Pass on a worker that can run shards."""
         self._workers.add(worker)
-        self.events.on_worker(worker)
+        self._events.on_worker(worker)
 
     def on_loss(self, worker: str) -> None:
         """Show the loss of a worker, and pass it on."""
         self._workers.discard(worker)
-        self.lanes.on_loss(worker, trio.current_time())
         self._clocks.forget(worker)
-        if self.on_loss_of is not None:
-            self.on_loss_of(worker)
-        self.events.on_loss(worker)
+        if self._views.lanes is not None:
+            self._views.lanes.on_loss(worker, trio.current_time())
+        if self._views.on_loss is not None:
+            self._views.on_loss(worker)
+        self._events.on_loss(worker)
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         """Show the messages that concern views, and pass on the others."""
@@ -82,29 +87,30 @@ class WatchedCluster:
                 case WorkerEvent():
                     self._show(message)
                 case RecordingLine():
-                    if self.record is not None:
-                        self.record(message.text)
+                    if self._views.record is not None:
+                        self._views.record(message.text)
                 case _:
                     others.append(message)
         if others:
-            self.events.on_messages(others)
+            self._events.on_messages(others)
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Pass on the end of a shard."""
-        self.events.on_shard_end(number, error)
+        self._events.on_shard_end(number, error)
 
     def _report(self, report: WorkerReport) -> None:
         if report.worker in self._workers:  # else it is lost, and this report is late
             now = trio.current_time()
             self._clocks.on_report(report.worker, report.at, now)
-            self.lanes.on_report(report, now)
+            if self._views.lanes is not None:
+                self._views.lanes.on_report(report, now)
 
     def _show(self, message: WorkerEvent) -> None:
-        if self.view is None:
+        if self._views.on_event is None:
             return
         now, event = trio.current_time(), message.event
         at = self._clocks.own_instant(message.worker, event.at, now)
-        self.view(attrs.evolve(message, event=moved(event, at - event.at)))
+        self._views.on_event(attrs.evolve(message, event=moved(event, at - event.at)))
 
 
 def moved(event: Event, seconds: float) -> Event:

@@ -11,7 +11,7 @@ import functools
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -314,6 +314,10 @@ class WorkerSession:
         """Start no more rows; those that run continue to their end."""
         self._soon(self._stop.set)
 
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Execute a command for a lane, which has been executed in the coordinator's process."""
+        self._soon(functools.partial(self._steer, command))
+
     def close(self) -> None:
         """Cancel everything, and wait for the end of the session."""
         self._soon(functools.partial(self._scope.cancel, "the worker is closing"))
@@ -373,6 +377,14 @@ class WorkerSession:
                     self._facts = attrs.evolve(facts, digest=digest)
                     self._ready.set()
                     await trio.sleep_forever()
+
+    def _steer(self, command: Mapping[str, Any]) -> None:
+        from trioeval.web.live import steer_lane
+
+        lane = None if self._lanes is None else self._lanes.by_name.get(command["lane"])
+        if lane is not None and self._reporter is not None:
+            steer_lane(lane, command)
+            self._reporter.report()
 
     def _open_cache(self, file: CacheFile) -> AbstractAsyncContextManager[ReplyCache]:
         from trioeval.store.cache.cache import open_cache

@@ -52,6 +52,7 @@ from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
+    from trioeval.cli.run.observers import TraceFile
     from trioeval.cli.run.scale_out import OpenWorkers, ScaleOut
     from trioeval.columns.result import DatasetResult
     from trioeval.limits.backend import SharedLimits
@@ -300,7 +301,6 @@ class Execution:
         self._activity = watching.picture.activity
 
         notify_live: Callable[[int | None, str | None], None] = _ignore_row
-        watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
             self.stopping.take(row)
@@ -331,8 +331,7 @@ class Execution:
             self._tracing(run, lanes, watching.picture.activity.began_at) as trace,
             telemetry or nullcontext(),
         ):
-            watches += [] if trace is None else [trace]
-            watches += [] if telemetry is None else [telemetry.observer]
+            watches = self._watches(trace, telemetry, workers, watching.picture.workers)
             records: list[RecordObserver] = [RowObserver(partial(self._on_row_ended, watching))]
             records += [] if telemetry is None else [telemetry]
             steering = Steering(
@@ -341,6 +340,7 @@ class Execution:
                 lanes=lanes,
                 stop=self.stopping.stop_from_outside,
                 cancel=self.stopping.cancel_from_outside,
+                forward=None if workers is None else workers.steer,
             )
             async with (
                 serve_live(
@@ -350,7 +350,7 @@ class Execution:
                 trio.open_nursery() as nursery,
             ):
                 nursery.start_soon(watching.show)
-                adapt = await self._adapt(workers, run, records, watching.picture.workers, nursery)
+                adapt = await self._adapt(workers, run, records, nursery)
                 await run_with_options(
                     self.prepared,
                     RunOptions(
@@ -385,19 +385,35 @@ class Execution:
         workers: OpenWorkers | None,
         run: StoredRun,
         observers: Sequence[RecordObserver],
-        lanes: WorkerLanes | None,
         nursery: trio.Nursery,
     ) -> AdaptTask | None:
         """Return the function that lets rows run on workers; None if they run here."""
-        if workers is None or lanes is None:
+        if workers is None:
             return None
-        serve = partial(workers.serve, run, observers, self.stopping, self._warn, lanes=lanes)
+        serve = partial(workers.serve, run, observers, self.stopping, self._warn)
         adapt: AdaptTask = await nursery.start(serve)
         return adapt
 
+    def _watches(
+        self,
+        trace: TraceFile | None,
+        telemetry: Telemetry | None,
+        workers: OpenWorkers | None,
+        lanes: WorkerLanes | None,
+    ) -> Sequence[Observers]:
+        """Return the observers of the events of this process; workers report theirs from now on."""
+        found = [] if trace is None else [trace.observer]
+        found += [] if telemetry is None else [telemetry.observer]
+        if workers is None:
+            return found
+        from trioeval.cli.run.scale_out import of_local_calls
+
+        workers.watch(lanes, trace, telemetry, self.recorder)
+        return [*map(of_local_calls, found)]
+
     def _tracing(
         self, run: StoredRun, lanes: Lanes, began_at: float
-    ) -> AbstractContextManager[Observers | None]:
+    ) -> AbstractContextManager[TraceFile | None]:
         """Return the context in which the file of `--trace` is open; without it, one that does nothing."""
         if (path := self.flags.output.trace) is None:
             return nullcontext()
