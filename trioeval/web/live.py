@@ -1,4 +1,3 @@
-# Separate from `cli.run.execution`: it belongs to this package.
 """The server side of a running run: a socket in the file system by which it is watched and steered.
 
 Only the user who started the run can connect. Without connections it costs nothing, and connections cannot
