@@ -19,7 +19,7 @@ from distributed import Client, Future, LocalCluster
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.nurseries import open_plain_nursery
-from trioeval.scaleout.address import ClusterAddress, LocalWorkers
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers, SchedulerAddress
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
@@ -271,9 +271,32 @@ def steps_of(prepared: PreparedSuite) -> FindStep:
     return find
 
 
+@attrs.frozen
+class LocalProcesses:
+    """Worker processes of this machine that several runs use; from `open_processes`."""
+
+    url: str
+    """The address of their scheduler."""
+
+
+@asynccontextmanager
+async def open_processes(address: LocalWorkers) -> AsyncGenerator[LocalProcesses]:
+    """Start worker processes on this machine, which end with the block.
+
+    Raises:
+        UsageError: They cannot be started.
+    """
+    local = await trio.to_thread.run_sync(_start, address)
+    try:
+        yield LocalProcesses(local.scheduler_address)
+    finally:
+        with trio.move_on_after(_CLOSED_WITHIN, shield=True):
+            await trio.to_thread.run_sync(local.close, abandon_on_cancel=True)
+
+
 @asynccontextmanager
 async def open_cluster(
-    address: ClusterAddress,
+    address: ClusterAddress | LocalProcesses,
     prepared: PreparedSuite,
     load: LoadSuite,
     *,
@@ -297,7 +320,8 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, options, own_group=local is not None)
+        own_group = not isinstance(address, SchedulerAddress)
+        plugin = RunPlugin(name, client.id, load, options, own_group=own_group)
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)
@@ -309,25 +333,29 @@ async def open_cluster(
             await trio.to_thread.run_sync(close, abandon_on_cancel=True)
 
 
-def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
+def _start(address: LocalWorkers) -> LocalCluster:
+    try:
+        # The worker processes inherit the settings.
+        with dask.config.set(_LOCAL_SETTINGS):
+            return LocalCluster(
+                n_workers=address.count,
+                processes=True,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+    except _LOST as error:
+        raise UsageError(f"--on: the workers cannot be started: {error}") from error
+
+
+def _open(address: ClusterAddress | LocalProcesses) -> tuple[LocalCluster | None, Client]:
     """Return the cluster, if it is one of processes of this machine, and its client.
 
     Raises:
         UsageError: The scheduler is unreachable.
     """
     if isinstance(address, LocalWorkers):
-        try:
-            # The worker processes inherit the settings.
-            with dask.config.set(_LOCAL_SETTINGS):
-                local = LocalCluster(
-                    n_workers=address.count,
-                    processes=True,
-                    threads_per_worker=1,
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )
-        except _LOST as error:
-            raise UsageError(f"--on: the workers cannot be started: {error}") from error
+        local = _start(address)
         return local, Client(local, set_as_default=False)
     try:
         return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)

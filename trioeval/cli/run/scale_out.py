@@ -21,11 +21,11 @@ from trioeval.evaluation.task_run import AdaptTask, Observers, RowOf
 from trioeval.kernel import Admitted, Event, Observer
 from trioeval.kernel.events import guarded
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 from trioeval.scaleout.messages import WorkerEvent
-from trioeval.scaleout.watching import WatchedCluster, WorkerViews
+from trioeval.scaleout.watching import WorkerViews
 from trioeval.scaleout.worker import CacheFile, SessionOptions
+from trioeval.scaleout.workers import open_coordinated
 
 if TYPE_CHECKING:
     from trioeval.cli.run.observers import TraceFile
@@ -137,23 +137,20 @@ class OpenWorkers:
             warn: Called with failures of workers.
             task_status: Receives the function.
         """
-        coordinator = Coordinator(
+        opened = open_coordinated(
             self._cluster,
             self._prepared,
             stopping.event,
             warn,
-            run,
-            observers,
-            run.recorded_replies,
-            stopping.workers_failed,
+            journal=run,
+            observers=observers,
+            recorded=run.recorded_replies,
+            on_give_up=stopping.workers_failed,
+            views=self._views,
         )
-        self._cluster.connect(WatchedCluster(coordinator, self._views))
-        try:
-            async with open_coordinator(coordinator):
-                task_status.started(coordinator.adapt)
-                await trio.sleep_forever()
-        finally:
-            self._cluster.disconnect()
+        async with opened as adapt:
+            task_status.started(adapt)
+            await trio.sleep_forever()
 
 
 @attrs.frozen
