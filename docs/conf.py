@@ -64,6 +64,7 @@ _PACKAGES = [
                 "columns",
             ),
             *("agent", "report", "run", "simulation", "store", "limits", "testing", "asyncio"),
+            "scaleout",
         )
     ),
     "trioeval",

@@ -48,13 +48,15 @@ def read_cut(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def check_trace(records: Sequence[dict[str, Any]], *, whole: bool = True) -> Drawn:
+def check_trace(
+    records: Sequence[dict[str, Any]], *, whole: bool = True, process: int = 1
+) -> Drawn:
     """Raise `AssertionError` unless a viewer displays it correctly."""
     drawn, slices, jobs = Drawn(), _Slices(), dict[Any, float]()
     for one in records:
         kind, track = one["ph"], one["tid"]
         assert _KEYS[kind] <= one.keys(), one
-        assert one["pid"] == 1
+        assert one["pid"] == process
         assert kind == "M" or one["ts"] >= 0, one
         match kind:
             case "M" if one["name"] == "process_name":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trioeval import providers as providers
     from trioeval import question_eval as question_eval
     from trioeval import run as run
+    from trioeval import scaleout as scaleout
     from trioeval import store as store
     from trioeval import suite as suite
     from trioeval.errors import ProviderError as ProviderError
@@ -86,7 +87,7 @@ else:  # type checkers would accept any name
         },
         modules=(
             "agent asyncio columns errors grading kernel limits providers question_eval rates run"
-            " store suite testing"
+            " scaleout store suite testing"
         ),
         own="__version__",
     )

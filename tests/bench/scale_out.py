@@ -4,7 +4,6 @@ Prints the seconds of each run from the first to the last row, without the start
 computing of this process, which bounds the rows a second of any number of workers.
 """
 
-import functools
 import gc
 import json
 import sys
@@ -14,10 +13,13 @@ from pathlib import Path
 
 import trio
 
+from trioeval.report.activity import Activity
+from trioeval.report.worker_lanes import WorkerLanes
 from trioeval.run import Row, RunOptions, prepare, run_with_options
-from trioeval.scaleout.address import LocalWorkers
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.coordinator import Coordinator
+from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.worker import SessionOptions
+from trioeval.scaleout.workers import SourceLoader, open_coordinated, open_run, open_workers
 
 
 async def ignore(_row: Row) -> None:
@@ -33,18 +35,14 @@ async def seconds(path: str, workers: int) -> tuple[float, float]:
         began_at, computed = time.perf_counter(), time.process_time()
         await run_with_options(prepared, RunOptions(emit=ignore))
         return time.perf_counter() - began_at, time.process_time() - computed
-    opened = open_cluster(
-        LocalWorkers(workers),
-        prepared,
-        functools.partial(prepare, path),
-        run_id=None,
-        warn=print,
-    )
-    async with opened as cluster:
-        coordinator = Coordinator(cluster, prepared, stop, print)
-        cluster.connect(coordinator)
+    async with (
+        open_workers(f"local:{workers}") as opened,
+        open_run(opened, prepared, SourceLoader(path), SessionOptions()) as cluster,
+    ):
         began_at, computed = time.perf_counter(), time.process_time()
-        async with open_coordinator(coordinator):
+        views = WorkerViews(lanes=WorkerLanes(Activity(trio.current_time())))
+        coordinator = Coordinator(cluster, prepared, stop, print)
+        async with open_coordinated(cluster, coordinator, views):
             await run_with_options(
                 prepared, RunOptions(emit=ignore, stop=stop, adapt=coordinator.adapt)
             )

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from trioeval.kernel import Lanes, LaneSpec
-from trioeval.report.activity import Activity, RowPace, all_left_s
+from trioeval.report.activity import Activity
+from trioeval.report.row_pace import RowPace, all_left_s
 from trioeval.report.run_state import RunSnapshot
 from trioeval.run import Status
 from trioeval.session.progress import RunStateSource

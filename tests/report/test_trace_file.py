@@ -15,7 +15,7 @@ from trace_rules import read_cut
 
 from trioeval.cli.flags import OutputFlags, RunFlags
 from trioeval.cli.inputs import check_files
-from trioeval.cli.run.observers import _Writing, check_trace, open_trace
+from trioeval.cli.run.observers import TraceFile, check_trace, open_trace
 from trioeval.cli.run.run import _written
 from trioeval.errors import OutputError, UsageError
 from trioeval.kernel import CallStarted
@@ -49,8 +49,8 @@ def write_one(path: Path, warn: Callable[[str], None]) -> bool:
     """Return whether anything of a call was written."""
 
     async def run() -> bool:  # noqa: ASYNC124 - within Trio for its clock
-        with open_trace(path, TraceRecords(began_at=0.0, run_id="r"), warn) as observers:
-            observers("task", lambda job: job)(CallStarted(1.0, 0, "m"))
+        with open_trace(path, TraceRecords(began_at=0.0, run_id="r"), warn) as file:
+            file.observer("task", lambda job: job)(CallStarted(1.0, 0, "m"))
             return True
 
     return trio.run(run)
@@ -87,12 +87,11 @@ def test_a_full_disk_is_reported_once_and_the_written_part_is_kept(tmp_path: Pat
     warnings: list[str] = []
     path = tmp_path / "run.json"
     trace = TraceRecords(began_at=0.0, run_id="r")
-    writing = _Writing(path, trace, Shrinking(path, "w"), warnings.append)
+    writing = TraceFile(path, trace, Shrinking(path, "w"), warnings.append)
     writing.write(trace.head())
     for number in range(5):
         writing.observe(None, lambda job: job, CallStarted(1.0, number, "m"))
-    writing.write(trace.tail(2.0))
-    writing.close()
+    writing.end(2.0)
     assert warnings == [
         f"--trace {path}: cannot be written: No space left on device; the run continues without it"
     ]

@@ -16,6 +16,7 @@ from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.worker import SessionOptions
 
 
 @contextmanager
@@ -72,7 +73,11 @@ async def run_on(
 
     load = functools.partial(prepare, path)
     opened = open_cluster(
-        SchedulerAddress(scheduler), prepared, load, run_id="r", warn=run.warnings.append
+        SchedulerAddress(scheduler),
+        prepared,
+        load,
+        options=SessionOptions(run_id="r"),
+        warn=run.warnings.append,
     )
     async with opened as cluster:
         coordinator = Coordinator(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import trio
@@ -24,14 +24,29 @@ from trioeval.providers.secrets import hide, hide_in, hide_in_error, longest_fir
 
 if TYPE_CHECKING:
     from trioeval.providers.local.custom import CustomProvider
-    from trioeval.providers.local.record import Recorder
+
+
+class CallRecorder(Protocol):
+    """The receiver of each reply of a provider, such as a `Recorder`."""
+
+    def write(
+        self,
+        provider: str,
+        request: Request,
+        answer: Reply | ProviderError,
+        latency: float,
+        *,
+        position: int | None = None,
+    ) -> None:
+        """Record one call; see `Recorder.write`."""
+        ...
 
 
 @asynccontextmanager
 async def open_providers(
     specs: Sequence[ProviderSpec],
     templates: TemplateRenderer,
-    recorder: Recorder | None = None,
+    recorder: CallRecorder | None = None,
     *,
     tls: TlsSettings | None = None,
     hosts: frozenset[str] | None = None,
@@ -73,7 +88,7 @@ class OpenProvider:
     """Its index among the providers opened together, ≥ 0."""
     _provider: CustomProvider
     _secrets: tuple[str, ...] = attrs.field(repr=False)
-    _recorder: Recorder | None = attrs.field(repr=False)
+    _recorder: CallRecorder | None = attrs.field(repr=False)
     _cacheable: Cacheable | None = attrs.field(init=False, repr=False)
 
     @_cacheable.default
@@ -125,7 +140,11 @@ class OpenProvider:
         return question.key(secrets=self.spec.secrets, repeat=request.repeat_index)
 
     def _record(
-        self, recorder: Recorder, request: Request, answer: Reply | ProviderError, latency: float
+        self,
+        recorder: CallRecorder,
+        request: Request,
+        answer: Reply | ProviderError,
+        latency: float,
     ) -> None:
         """Record a call without secrets: an id may be a URL with a key.
 

@@ -16,7 +16,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -33,6 +33,7 @@ from trioeval.kernel.events import (
     Waiting,
     WaitReason,
 )
+from trioeval.report.row_pace import MinuteWindow
 
 # Short names of lanes: the parts of their keys that distinguish them. Pure.
 #
@@ -149,112 +150,6 @@ WAIT_WORDS: Mapping[WaitReason, str] = {
 """The words for each `WaitReason`."""
 
 
-# Sums over the last minute, in little memory.
-
-
-WINDOW_S = 60
-"""Seconds over which the sum is reported."""
-
-
-@attrs.define(eq=False, repr=False)
-class MinuteWindow:
-    """Amounts per second of the last minute."""
-
-    _counts: list[int] = attrs.field(factory=lambda: [0] * WINDOW_S)
-    _second: int = 0
-
-    def add(self, at: float, count: int) -> None:
-        """Add an amount at an instant, which is not before the last one."""
-        self._move(int(at))
-        self._counts[self._second % WINDOW_S] += count
-
-    def total(self, at: float) -> int:
-        """Return the sum over the minute before an instant."""
-        self._move(int(at))
-        return sum(self._counts)
-
-    def _move(self, second: int) -> None:
-        for passed in range(self._second + 1, min(second, self._second + WINDOW_S) + 1):
-            self._counts[passed % WINDOW_S] = 0
-        self._second = max(second, self._second)
-
-
-# The rate at which the rows of lanes finish, and the time that the others need at that rate. Pure.
-
-
-_SOON = 3  # rows that an estimate needs
-_PACE_MANY = 20  # rows of the last minute that are enough to ignore older ones
-
-
-@attrs.define(eq=False, repr=False)
-class RowPace:
-    """The progress of the rows of one lane."""
-
-    began_at: float
-    """The start of the run, on the Trio clock."""
-    expected: int = 0
-    """Rows that this execution runs, as far as they are known."""
-    there: int = 0
-    """Finished rows, whatever their order."""
-    _recent: MinuteWindow = attrs.field(factory=MinuteWindow)
-
-    def add(self, at: float) -> None:
-        """Count a finished row."""
-        self.there += 1
-        self._recent.add(at, 1)
-
-    @property
-    def left(self) -> int:
-        """Rows that are not finished."""
-        return max(0, self.expected - self.there)
-
-    def left_s(self, now: float) -> float | None:
-        """Return the seconds until all rows are finished; None if they cannot be estimated.
-
-        Example:
-            >>> pace = RowPace(0.0, expected=100)
-            >>> for second in range(25):
-            ...     pace.add(second / 10)
-            >>> pace.left_s(10.0)
-            30.0
-        """
-        if not self.left:
-            return 0.0
-        if self.there < _SOON or now <= self.began_at:
-            return None
-        elapsed, rows = now - self.began_at, self.there
-        recent = self._recent.total(now)
-        if (
-            elapsed > WINDOW_S and recent >= _PACE_MANY
-        ):  # old bursts and pauses are not representative
-            elapsed, rows = WINDOW_S, recent
-        return elapsed / rows * self.left
-
-
-def all_left_s(paces: Collection[RowPace], now: float) -> float | None:
-    """Return the seconds until the slowest lane is done; lanes do not wait for each other.
-
-    A lane with too few finished rows is assumed to be as fast as the others.
-
-    Example:
-        >>> fast, slow = RowPace(0.0, 100, 100), RowPace(0.0, 100, 10)
-        >>> all_left_s([fast, slow], 10.0), all_left_s([], 10.0)
-        (90.0, 0.0)
-    """
-    open_ones = [pace for pace in paces if pace.left]
-    if not open_ones:
-        return 0.0
-    estimates = [pace.left_s(now) for pace in open_ones]
-    known = [seconds for seconds in estimates if seconds is not None]
-    if len(known) < len(estimates):
-        there, expected = sum(one.there for one in paces), sum(one.expected for one in paces)
-        whole = RowPace(open_ones[0].began_at, expected, there).left_s(now)
-        if whole is None:
-            return None
-        known.append(whole)
-    return max(known)
-
-
 K = TypeVar("K")
 
 MOST_BUCKETS = 240
@@ -295,6 +190,38 @@ class LaneBucket:
 
 BUCKET_FIELDS = ("inFlight", "limit", "starts", "refused", "tokens", "waits")
 
+_NO_SECONDS: Mapping[WaitReason, float] = {}
+
+
+@attrs.frozen(kw_only=True)
+class LaneCounts:
+    """The calls and waits of a lane up to an instant."""
+
+    calls: int = 0
+    failed: int = 0
+    refused: int = 0
+    tokens: int = 0
+    money: float = 0.0
+    waits: Mapping[WaitReason, float] = _NO_SECONDS
+    """Seconds of waits, by reason."""
+
+    def since(self, before: "LaneCounts") -> "LaneCounts":
+        """Return what was added to earlier counts.
+
+        Example:
+            >>> LaneCounts(calls=3, tokens=9).since(LaneCounts(calls=1)).calls
+            2
+        """
+        waits = {why: s - before.waits.get(why, 0.0) for why, s in self.waits.items()}
+        return LaneCounts(
+            calls=self.calls - before.calls,
+            failed=self.failed - before.failed,
+            refused=self.refused - before.refused,
+            tokens=self.tokens - before.tokens,
+            money=self.money - before.money,
+            waits={why: seconds for why, seconds in waits.items() if seconds > 0},
+        )
+
 
 @attrs.define(eq=False, repr=False)
 class LaneActivity:
@@ -314,6 +241,8 @@ class LaneActivity:
     """The present wait, as last reported; see `waits_for`."""
     waits: dict[WaitReason, float] = attrs.field(factory=dict)
     """Seconds of past waits, by reason."""
+    wait_elsewhere: Waiting | None = None
+    """The present wait of the lane in another process, whose seconds `add` counts."""
     closed: str | None = None
     """The reason why the lane is closed; None if it is open."""
     bucket_s: float = _FIRST
@@ -391,9 +320,46 @@ class LaneActivity:
             _add(found, self.wait.why, max(0.0, _end_of(self.wait, now) - self.wait.at))
         return found
 
+    def counts(self, now: float) -> LaneCounts:
+        """Return the counts until now."""
+        return LaneCounts(
+            calls=self.calls,
+            failed=self.failed,
+            refused=self.refused,
+            tokens=self.tokens,
+            money=self.money,
+            waits=self.waited(now),
+        )
+
+    def add(self, counts: LaneCounts, now: float, *, in_flight: int, most: int) -> None:
+        """Add what another process has done on the lane since its last report.
+
+        Args:
+            counts: Its new calls and waits.
+            now: The instant of the report, on the clock of this process.
+            in_flight: The change of its calls in flight.
+            most: The most by which its calls in flight exceeded their last number.
+        """
+        bucket = self._bucket(now)
+        bucket.in_flight = max(bucket.in_flight, self.in_flight + most)
+        self.in_flight += in_flight
+        self.calls += counts.calls
+        self.failed += counts.failed
+        self.refused += counts.refused
+        self.tokens += counts.tokens
+        self.money += counts.money
+        bucket.starts += counts.calls
+        bucket.refused += counts.refused
+        bucket.tokens += counts.tokens
+        self._starts.add(now, counts.calls)
+        self._used.add(now, counts.tokens)
+        for why, seconds in counts.waits.items():
+            _add(self.waits, why, seconds)
+            _add(bucket.waits, why, seconds)
+
     def waits_for(self, now: float) -> Waiting | None:
         """Return the present wait; None if the lane does not wait."""
-        wait = self.wait
+        wait = self.wait or self.wait_elsewhere
         return None if wait is None or _end_of(wait, now) < now else wait
 
     def rates(self, now: float) -> tuple[int, int]:

@@ -88,6 +88,11 @@ class RunMetrics:
             calls = self._other_calls if event.error is None else self._failed_calls
             calls[event.lane] += 1
 
+    def add_calls(self, lane: str, failed: int, others: int) -> None:
+        """Count ended calls of a lane that no event reports, because a worker has made them."""
+        self._failed_calls[lane] += failed
+        self._other_calls[lane] += others
+
     def observe_agent(self, event: AgentEvent) -> None:
         """Count an event of an agent."""
         case = event.task, event.case

@@ -8,8 +8,9 @@ import attrs
 
 from trioeval.kernel import LaneStatistics, WaitReason
 from trioeval.rates import BreakerState
-from trioeval.report.activity import Activity, RowPace
+from trioeval.report.activity import Activity
 from trioeval.report.formats.json import record_json
+from trioeval.report.row_pace import RowPace
 
 LaneMood: TypeAlias = Literal["open", "paused", "probing", "closed"]
 """The state of a lane; `probing` lanes recover and admit few calls."""
@@ -65,6 +66,31 @@ class LaneState:
 
 
 @attrs.frozen(kw_only=True)
+class WorkerState:
+    """The state of a worker of a run on several machines. Its texts are foreign."""
+
+    name: str
+    rows: int
+    """Rows that it has finished."""
+    lanes: tuple[LaneState, ...]
+    """The lanes that it has used, without the numbers of rows."""
+
+    @property
+    def in_flight(self) -> int:
+        """Its calls in flight."""
+        return sum(lane.in_flight for lane in self.lanes)
+
+    def json(self) -> dict[str, Any]:
+        """Return JSON data."""
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "inFlight": self.in_flight,
+            "lanes": [lane.json() for lane in self.lanes],
+        }
+
+
+@attrs.frozen(kw_only=True)
 class RunSnapshot:
     """The state of a run."""
 
@@ -86,6 +112,8 @@ class RunSnapshot:
     """Seconds until all rows are finished, at the present rate; None if that is unknown."""
     stopping: bool
     lanes: tuple[LaneState, ...]
+    workers: tuple[WorkerState, ...] = ()
+    """The workers of a run on several machines; `lanes` are the sums over them."""
 
     @property
     def tokens(self) -> int:
@@ -112,6 +140,7 @@ class RunSnapshot:
             "tokens": self.tokens,
             "cost": self.cost,
             "lanes": [lane.json() for lane in self.lanes],
+            "workers": [worker.json() for worker in self.workers],
         }
 
 

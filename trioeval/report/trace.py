@@ -1,8 +1,9 @@
 """The calls and waits of lanes over time, as records of the trace event format of Perfetto and Chrome.
 
-A run is a process. A lane has several tracks, which viewers call threads: one for each slot, because calls
-overlap and slices of a track must not; and one for its waits, which also shows refusals. The calls in flight
-and the limit are counters. A job is an asynchronous slice from its admission to its outcome.
+A run is a process, and so is each worker of a run on several machines. A lane has several tracks, which
+viewers call threads: one for each slot, because calls overlap and slices of a track must not; and one for its
+waits, which also shows refusals. The calls in flight and the limit are counters. A job is an asynchronous
+slice from its admission to its outcome.
 
 Each record is a line, and any line may be the last one: viewers accept the list of a killed run as it is.
 Therefore a call is two records, at its start and its end, and is visible even if it never ended. Only the
@@ -43,7 +44,6 @@ RowOf: TypeAlias = Callable[[int], int | str | None]
 """Returns the index of the row of a job; for a job without a row its name, or None."""
 
 _NAME = 120  # characters of a name
-_PROCESS = 1
 _MOST_SLOTS = 1_000_000  # tracks of a lane are numbered consecutively
 
 
@@ -78,7 +78,8 @@ class _LaneTracks:
 class _OpenJob:
     """An admitted job without an outcome."""
 
-    id: int
+    id: str
+    """The id as JSON text, unique in the file."""
     name: str
     """The name as JSON text."""
 
@@ -109,6 +110,8 @@ class TraceRecords:
     """Returns the name of a row by task and index; None without a name."""
     hide: Callable[[str], str] = str
     """Removes keys from a text."""
+    process: int = 1
+    """The number of the process in the file; others than the first are workers."""
     _lanes: dict[str, _LaneTracks] = attrs.field(init=False, factory=dict)
     _jobs: dict[Which, _OpenJob] = attrs.field(init=False, factory=dict)
     _tracks: int = attrs.field(init=False, default=0)
@@ -118,9 +121,17 @@ class TraceRecords:
 
     def head(self) -> str:
         """Return the beginning of the file."""
-        name = f"trioeval {self._escaped(self.run_id)}"
-        about = f'"name":"process_name","args":{{"name":"{name}"}}'
-        return f'[\n{{"ph":"M","pid":{_PROCESS},"tid":0,{about}}}'
+        return "[\n" + self._process_name(self.process, f"trioeval {self._escaped(self.run_id)}")
+
+    def worker(self, process: int, name: str) -> tuple["TraceRecords", str]:
+        """Return the maker of records of a worker, and the record of its name.
+
+        Args:
+            process: The number of the worker, > 1.
+            name: Its name.
+        """
+        about = self._process_name(process, f"worker {self._escaped(name)}")
+        return attrs.evolve(self, process=process), ",\n" + about
 
     def records(self, task: str | None, event: Event, *, row_of: RowOf = _no_row) -> str:
         """Return the records of an event; empty if there are none.
@@ -141,13 +152,22 @@ class TraceRecords:
 
     def tail(self, now: float) -> str:
         """Return the end of everything in progress, and of the file."""
+        return self.end(now) + "\n]\n"
+
+    def end(self, now: float) -> str:
+        """Return the end of everything in progress."""
         for lane in self._lanes.values():
             self._end_wait(lane, now)
             for slot in (one for several in lane.calls.values() for one in several):
                 self._add("E", now, slot[1], args='"cut":true')
         for which in tuple(self._jobs):
             self._end_job(which, now, "cut")
-        return self._taken() + "\n]\n"
+        return self._taken()
+
+    @staticmethod
+    def _process_name(process: int, name: str) -> str:
+        about = f'"name":"process_name","args":{{"name":"{name}"}}'
+        return f'{{"ph":"M","pid":{process},"tid":0,{about}}}'
 
     def _admitted(self, task: str | None, event: Admitted, row: int | str | None) -> None:
         which, lane = (task, event.index), None
@@ -160,9 +180,12 @@ class TraceRecords:
         number = f"job {event.index}" if row is None else f"{row}"
         words = (task, number, self.name_of(task, row) if isinstance(row, int) else None)
         name = self._escaped(" ".join(word for word in words if word))
-        self._jobs[which] = _OpenJob(self._admissions, name)
+        job_id = f"{self._admissions}"
+        if self.process != 1:  # ids of all processes share one space
+            job_id = f'"{self.process}.{job_id}"'
+        self._jobs[which] = _OpenJob(job_id, name)
         on = "" if lane is None else f',"lane":"{lane.name}"'
-        self._add_job("b", self._admissions, event.at, f'"job":"{name}"{on}')
+        self._add_job("b", job_id, event.at, f'"job":"{name}"{on}')
 
     def _finished(self, task: str | None, event: Finished) -> None:
         # A job that never started has no slice.
@@ -277,7 +300,7 @@ class TraceRecords:
     def _track(self, name: str, rank: int, place: int) -> int:
         """Return a new track next to those of its lane."""
         self._tracks += 1
-        where = f'"pid":{_PROCESS},"tid":{self._tracks}'
+        where = f'"pid":{self.process},"tid":{self._tracks}'
         named = f'"name":"thread_name","args":{{"name":"{name}"}}'
         order = rank * _MOST_SLOTS + place
         sorted_as = f'"name":"thread_sort_index","args":{{"sort_index":{order}}}'
@@ -292,12 +315,12 @@ class TraceRecords:
         details = f',"args":{{{args}}}' if args else ""
         stamp = (at - self.began_at) * 1e6
         self._lines.append(
-            f'{{"ph":"{kind}","pid":{_PROCESS},"tid":{track},"ts":{stamp:.3f}{called}{details}{more}}}'
+            f'{{"ph":"{kind}","pid":{self.process},"tid":{track},"ts":{stamp:.3f}{called}{details}{more}}}'
         )
 
-    def _add_job(self, kind: str, number: int, at: float, args: str) -> None:
+    def _add_job(self, kind: str, job_id: str, at: float, args: str) -> None:
         # One name for all: viewers group slices of one name, and give each other name a track.
-        self._add(kind, at, 0, "job", args, f',"cat":"job","id":{number}')
+        self._add(kind, at, 0, "job", args, f',"cat":"job","id":{job_id}')
 
     def _taken(self) -> str:
         if not self._lines:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from trioeval.columns.model import ColumnsSettings
     from trioeval.columns.open import SeedFiles
     from trioeval.columns.options import DatasetOptions
-    from trioeval.providers.local.record import Recorder
+    from trioeval.providers.open import CallRecorder
     from trioeval.question_eval.events import QuestionRun
     from trioeval.question_eval.model import QuestionSettings
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class TaskOptions:
     """The settings that all tasks of a run share."""
 
-    recorder: Recorder | None
+    recorder: CallRecorder | None
     run_id: str | None
     warn: Callable[[str], None]
     journal: RunJournal | None

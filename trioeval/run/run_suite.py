@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
     from trioeval.columns.spec import Rows
     from trioeval.limits.backend import SharedLimits
-    from trioeval.providers.local.record import Recorder
+    from trioeval.providers.open import CallRecorder
     from trioeval.question_eval.events import QuestionObserver
 
 # Running of a prepared suite: its tasks are opened, run and closed.
@@ -84,7 +84,7 @@ class RunOptions:
     observers: Observers | None = None
     """Returns the observer for the jobs of one task, from the id of the task and a function that maps a job
     to its row; called once for each task."""
-    recorder: Recorder | None = None
+    recorder: CallRecorder | None = None
     """Records every provider reply, except cached ones."""
     run_id: str | None = None
     """The value of `__evalId` in templates."""

@@ -132,13 +132,13 @@ class Coordinator:
     _prepared: PreparedSuite
     _stop: trio.Event
     _warn: Callable[[str], None]
-    _journal: Journal | None = None
-    _observers: Sequence[RecordObserver] = ()
-    _recorded: RecordedReplies | None = None
-    _recorded_jobs: RecordedJobs | None = None
-    _on_give_up: Callable[[], None] | None = None
+    _journal: Journal | None = attrs.field(default=None, kw_only=True)
+    _observers: Sequence[RecordObserver] = attrs.field(default=(), kw_only=True)
+    _recorded: RecordedReplies | None = attrs.field(default=None, kw_only=True)
+    _recorded_jobs: RecordedJobs | None = attrs.field(default=None, kw_only=True)
+    _on_give_up: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
     """Called before the coordinator itself stops the run, because its workers fail."""
-    datasets: SentDatasets = attrs.field(factory=SentDatasets)
+    datasets: SentDatasets = attrs.field(factory=SentDatasets, kw_only=True)
     """The datasets whose groups are made on workers."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)

@@ -19,7 +19,7 @@ from distributed import Client, Future, LocalCluster
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.nurseries import open_plain_nursery
-from trioeval.scaleout.address import ClusterAddress, LocalWorkers
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers, SchedulerAddress
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import AnyShard, WorkerFacts, unpack
@@ -28,10 +28,11 @@ from trioeval.scaleout.plugin import (
     perform_shard,
     put_rows,
     shut_down_dataset,
+    steer_lanes,
     stop_rows,
     worker_facts,
 )
-from trioeval.scaleout.worker import LoadSuite
+from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -86,6 +87,8 @@ class DaskCluster:
     """The rows of other tasks that are tests, by the tasks that have them."""
     _given: set[tuple[str, str]] = attrs.field(init=False, factory=set)
     """The sessions that have the rows of a task."""
+    _commands: list[Mapping[str, Any]] = attrs.field(init=False, factory=list)
+    """The commands for lanes so far, which people have given."""
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
         init=False, default=None
@@ -160,6 +163,15 @@ class DaskCluster:
         """Let all workers start no more rows."""
         self._request(self._stop)
 
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Let all workers execute a command for a lane, those that join later included.
+
+        Args:
+            command: A command of the live view for a lane that all workers have; it has been executed here.
+        """
+        self._commands.append(command)
+        self._request(functools.partial(self._steer, None, command))
+
     def _request(self, function: Callable[[], Any]) -> None:
         if self._requests is not None:
             self._requests.send_nowait(function)
@@ -222,6 +234,10 @@ class DaskCluster:
         with suppress(*_LOST):
             self._client.run(stop_rows, self._name, on_error="ignore")
 
+    def _steer(self, workers: list[str] | None, *commands: Mapping[str, Any]) -> None:
+        with suppress(*_LOST):
+            self._client.run(steer_lanes, self._name, commands, workers=workers, on_error="ignore")
+
     def _on_done(self, number: int, future: Future[int]) -> None:
         error: Exception | None = None
         if future.status == "error":
@@ -283,6 +299,8 @@ class DaskCluster:
     def _joined(self, worker: str, session: str) -> None:
         if worker not in self._sessions:
             self._sessions[worker] = session
+            if self._commands:
+                self._request(functools.partial(self._steer, [worker], *self._commands))
             if self._events is not None:
                 self._events.on_worker(worker)
 
@@ -296,13 +314,36 @@ def steps_of(prepared: PreparedSuite) -> StepFinder:
     return StepFinder({part.id: part.prepared for part in prepared.parts})
 
 
+@attrs.frozen
+class LocalProcesses:
+    """Worker processes of this machine that several runs use; from `open_processes`."""
+
+    url: str
+    """The address of their scheduler."""
+
+
+@asynccontextmanager
+async def open_processes(address: LocalWorkers) -> AsyncGenerator[LocalProcesses]:
+    """Start worker processes on this machine, which end with the block.
+
+    Raises:
+        UsageError: They cannot be started.
+    """
+    local = await trio.to_thread.run_sync(_start, address)
+    try:
+        yield LocalProcesses(local.scheduler_address)
+    finally:
+        with trio.move_on_after(_CLOSED_WITHIN, shield=True):
+            await trio.to_thread.run_sync(local.close, abandon_on_cancel=True)
+
+
 @asynccontextmanager
 async def open_cluster(
-    address: ClusterAddress,
+    address: ClusterAddress | LocalProcesses,
     prepared: PreparedSuite,
     load: LoadSuite,
     *,
-    run_id: str | None,
+    options: SessionOptions,
     warn: Callable[[str], None],
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
@@ -311,7 +352,7 @@ async def open_cluster(
         address: The cluster.
         prepared: The suite.
         load: Loads the same suite on a worker; must be picklable.
-        run_id: The id of the run, for templates.
+        options: What the sessions of the workers do.
         warn: Called with harmless failures.
 
     Raises:
@@ -322,7 +363,8 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        own_group = not isinstance(address, SchedulerAddress)
+        plugin = RunPlugin(name, client.id, load, options, own_group=own_group)
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)
@@ -334,25 +376,29 @@ async def open_cluster(
             await trio.to_thread.run_sync(close, abandon_on_cancel=True)
 
 
-def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
+def _start(address: LocalWorkers) -> LocalCluster:
+    try:
+        # The worker processes inherit the settings.
+        with dask.config.set(_LOCAL_SETTINGS):
+            return LocalCluster(
+                n_workers=address.count,
+                processes=True,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+    except _LOST as error:
+        raise UsageError(f"--on: the workers cannot be started: {error}") from error
+
+
+def _open(address: ClusterAddress | LocalProcesses) -> tuple[LocalCluster | None, Client]:
     """Return the cluster, if it is one of processes of this machine, and its client.
 
     Raises:
         UsageError: The scheduler is unreachable.
     """
     if isinstance(address, LocalWorkers):
-        try:
-            # The worker processes inherit the settings.
-            with dask.config.set(_LOCAL_SETTINGS):
-                local = LocalCluster(
-                    n_workers=address.count,
-                    processes=True,
-                    threads_per_worker=1,
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )
-        except _LOST as error:
-            raise UsageError(f"--on: the workers cannot be started: {error}") from error
+        local = _start(address)
         return local, Client(local, set_as_default=False)
     try:
         return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)

@@ -16,6 +16,8 @@ import attrs
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.shared_data import SharedPart
+from trioeval.kernel.events import Event
+from trioeval.report.worker_lanes import WorkerReport
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
@@ -82,7 +84,43 @@ class CreatedJob:
     """The name of the job; None if it has ended."""
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | CreatedJob | DatasetMessage
+@attrs.frozen
+class WorkerEvent:
+    """An event of a lane or a row on a worker, for traces and telemetry."""
+
+    worker: str
+    """The address of the worker."""
+    task: str | None
+    event: Event
+    """The indices of its jobs are those of their rows, and negative for jobs without one.
+
+    Its instants are those of the clock of the worker. Values and messages of errors are left out.
+    """
+
+    @staticmethod
+    def row_of(index: int) -> int | None:
+        """Return the row of a job of the event; None for a job without one."""
+        return index if index >= 0 else None
+
+
+@attrs.frozen
+class RecordingLine:
+    """The line of a call for the file of `--record`."""
+
+    text: str
+
+
+Message: TypeAlias = (
+    CallRecord
+    | Row
+    | RejectedReply
+    | WorkerWarning
+    | CreatedJob
+    | DatasetMessage
+    | WorkerReport
+    | WorkerEvent
+    | RecordingLine
+)
 """A message of a worker, sent as soon as its event happens."""
 
 

@@ -12,7 +12,7 @@ from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.scaleout.messages import AnyShard, WorkerFacts
-from trioeval.scaleout.worker import LoadSuite, WorkerSession
+from trioeval.scaleout.worker import LoadSuite, SessionOptions, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
 _NEW_OBJECTS = 50_000
@@ -27,17 +27,17 @@ class RunPlugin(WorkerPlugin):
         name: The name of the plugin, different for each run.
         topic: The topic of the messages to the coordinator.
         load: Loads the suite.
-        run_id: The id of the run, for templates.
+        options: What its session does.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+        self, name: str, topic: str, load: LoadSuite, options: SessionOptions, *, own_group: bool
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
-        self._run_id = run_id
+        self._options = options
         self._own_group = own_group
 
     def setup(self, worker: Worker) -> None:
@@ -48,8 +48,10 @@ class RunPlugin(WorkerPlugin):
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
 
+        address, name = worker.address, str(worker.name)
+        shown = address.partition("://")[2] if name == address else name
         load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
-        self.session = WorkerSession(load, self._run_id, send)
+        self.session = WorkerSession(load, self._options, send, address, shown)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""
@@ -99,6 +101,13 @@ def put_rows(name: str, task: str, rows: Sequence[Mapping[str, Any]], dask_worke
 def shut_down_dataset(name: str, key: str, lane: str, dask_worker: Worker) -> None:
     """Let a shard of a dataset start nothing new, if the worker has it; called on its event loop."""
     _session(name, dask_worker).shut_down(key, lane)
+
+
+def steer_lanes(name: str, commands: Sequence[Mapping[str, Any]], dask_worker: Worker) -> None:
+    """Let a worker execute commands for its lanes; called on its event loop."""
+    session = _session(name, dask_worker)
+    for command in commands:
+        session.steer(command)
 
 
 def perform_shard(name: str, session: str, key: str, shard: AnyShard) -> int:

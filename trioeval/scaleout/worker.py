@@ -13,29 +13,35 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import trio
 
 from trioeval.columns.options import DatasetOptions
-from trioeval.errors import TrioevalError
+from trioeval.errors import ProviderError, TrioevalError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
+from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.kernel import Lanes
+from trioeval.providers import Reply, Request
 from trioeval.providers.base import KeptJob
+from trioeval.providers.local.record import record_call
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.dataset_messages import DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
 from trioeval.scaleout.facts import suite_digest, versions
+from trioeval.scaleout.lane_reports import LaneReporter
 from trioeval.scaleout.messages import (
     AnyShard,
     CreatedJob,
     Message,
+    RecordingLine,
     RejectedReply,
     Shard,
     WorkerFacts,
@@ -225,6 +231,50 @@ class ForwardingJournal(RunJournal):
         return None
 
 
+@attrs.frozen(kw_only=True)
+class CacheFile:
+    """The file of the cache of replies."""
+
+    path: Path
+    ttl_s: float
+    wal: bool
+    refresh: bool
+
+
+@attrs.frozen(kw_only=True)
+class SessionOptions:
+    """What a session does besides running rows and sending their records."""
+
+    run_id: str | None = None
+    """The id of the run, for templates."""
+    events: bool = False
+    """True if the events of lanes and rows are sent."""
+    record: bool = False
+    """True if the lines of a recording are sent."""
+    cache: CacheFile | None = None
+    """The cache of a worker on the machine of the run; None requests each reply."""
+
+
+@attrs.frozen
+class _ForwardingRecorder:
+    """A recorder of calls that sends their lines to the coordinator."""
+
+    _batch: MessageBatch
+
+    def write(
+        self,
+        provider: str,
+        request: Request,
+        answer: Reply | ProviderError,
+        latency: float,
+        *,
+        position: int | None = None,
+    ) -> None:
+        """Send the line of a call."""
+        line = record_call(provider, request, answer, latency, position=position)
+        self._batch.add(RecordingLine(line))
+
+
 @attrs.define(eq=False, repr=False)
 class _RunningShard:
     """A shard of a session, and the thread that waits for it."""
@@ -243,8 +293,11 @@ class WorkerSession:
     """The part of a run in one worker process. Its public methods may be called in any thread."""
 
     _load: LoadSuite
-    _run_id: str | None
+    _options: SessionOptions
     _send: Callable[[bytes], None]
+    _address: str = ""
+    _name: str = ""
+    """The name of the worker for people."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _token: trio.lowlevel.TrioToken | None = attrs.field(init=False, default=None)
@@ -263,6 +316,8 @@ class WorkerSession:
     _parts: dict[str | None, PreparedTask] = attrs.field(init=False, factory=dict)
     """The tasks whose tests are known, by their ids."""
     _preparing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    _cache: ReplyCache | None = attrs.field(init=False, default=None)
+    _reporter: LaneReporter | None = attrs.field(init=False, default=None)
 
     @_batch.default
     def _make_batch(self) -> MessageBatch:
@@ -320,6 +375,10 @@ class WorkerSession:
         """Start no more rows; those that run continue to their end."""
         self._soon(self._stop.set)
 
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Execute a command for a lane, which has been executed in the coordinator's process."""
+        self._soon(functools.partial(self._steer, command))
+
     def close(self) -> None:
         """Cancel everything, and wait for the end of the session."""
         self._soon(functools.partial(self._scope.cancel, "the worker is closing"))
@@ -364,8 +423,18 @@ class WorkerSession:
                     self._facts = attrs.evolve(facts, error=str(error))
                     return
                 self._lanes = make_lanes(self._prepared, limits=limits)
+                if (cache := self._options.cache) is not None:
+                    self._cache = await stack.enter_async_context(self._open_cache(cache))
+                self._reporter = LaneReporter(
+                    worker=self._address,
+                    name=self._name,
+                    session=self.id,
+                    lanes=self._lanes,
+                    send=self._batch.add,
+                )
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._batch.send_continuously)
+                    self._nursery.start_soon(self._reporter.report_continuously)
                     self._facts = attrs.evolve(facts, digest=digest)
                     self._ready.set()
                     await trio.sleep_forever()
@@ -378,6 +447,24 @@ class WorkerSession:
 
             prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
         return prepared
+
+    def _steer(self, command: Mapping[str, Any]) -> None:
+        from trioeval.web.live import steer_lane
+
+        lane = None if self._lanes is None else self._lanes.by_name.get(command["lane"])
+        if lane is not None and self._reporter is not None:
+            steer_lane(lane, command)
+            self._reporter.report()
+
+    def _open_cache(self, file: CacheFile) -> AbstractAsyncContextManager[ReplyCache]:
+        from trioeval.store.cache.cache import open_cache
+
+        return open_cache(
+            file.path,
+            ttl_s=file.ttl_s,
+            wal=file.wal,
+            on_problem=lambda error: self._warn(str(error)),
+        )
 
     def _begin(self, running: _RunningShard) -> None:
         if self._nursery is None:
@@ -394,14 +481,17 @@ class WorkerSession:
             running.ended.set_exception(error)
         finally:
             del self._shards[running.key]
+            if self._reporter is not None:
+                self._reporter.shard_ended(is_idle=not self._shards)
             self._batch.flush()
             if not running.ended.done():
                 running.ended.set_exception(trio.RunFinishedError())
 
     async def _run_rows(self, shard: AnyShard, dataset: ForwardedPart | None) -> None:
-        prepared = self._prepared
-        if prepared is None:
+        prepared, reporter = self._prepared, self._reporter
+        if prepared is None or reporter is None:
             raise trio.RunFinishedError
+        reporter.expect(len(shard.rows))
         part = await self._part(prepared, shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
@@ -412,11 +502,17 @@ class WorkerSession:
                 emit=_ignore_row,
                 lanes=self._lanes,
                 stop=self._stop,
-                run_id=self._run_id,
+                observe=reporter.observe,
+                observers=reporter.observer if self._options.events else None,
+                recorder=_ForwardingRecorder(self._batch) if self._options.record else None,
+                run_id=self._options.run_id,
                 warn=self._warn,
                 journal=ForwardingJournal(
                     shard, self._batch, None if dataset is None else dataset.journal()
                 ),
+                record_observers=[reporter],
+                cache=self._cache,
+                refresh_cache=self._options.cache is not None and self._options.cache.refresh,
                 adapt=functools.partial(shard_task, shard) if isinstance(shard, Shard) else None,
                 datasets=DatasetOptions() if dataset is None else dataset.options,
             ),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import attrs
 import trio
 
 from trioeval.columns.lanes import OWN_LANES
 from trioeval.evaluation.journal import ReusedRows
-from trioeval.kernel import Lanes
-from trioeval.report.activity import Activity, RowPace, all_left_s
+from trioeval.kernel import Lanes, LaneStatistics
+from trioeval.report.activity import Activity
+from trioeval.report.row_pace import RowPace, all_left_s
 from trioeval.report.run_state import LaneState, RunSnapshot, lane_states
+from trioeval.report.worker_lanes import WorkerLanes
 from trioeval.run import PreparedSuite, Status
 from trioeval.session.collector import Collector
 
@@ -30,6 +31,8 @@ class RunStateSource:
     """Rows of earlier executions whose turn has not come."""
     stopping: Callable[[], bool]
     """True if no more rows are started."""
+    workers: WorkerLanes | None = None
+    """The lanes of the workers of a run on several machines."""
     counts: Counter[Status] = attrs.field(factory=Counter)
     _paces: dict[str, RowPace] = attrs.field(factory=dict)
     """The progress of rows by lane."""
@@ -42,15 +45,30 @@ class RunStateSource:
         collector: Collector,
         stopping: Callable[[], bool],
         now: float,
+        *,
+        on_workers: bool = False,
     ) -> RunStateSource:
-        """Return the source of the state of a run that starts now, without the rows that it expects."""
-        return cls(
+        """Return the source of the state of a run that starts now, without the rows that it expects.
+
+        Args:
+            prepared: The suite.
+            lanes: The lanes of this process.
+            collector: The collector of rows.
+            stopping: Returns whether no more rows are started.
+            now: The present instant.
+            on_workers: Whether rows run on several machines.
+        """
+        activity = Activity(now, labels=prepared.lane_labels)
+        found = cls(
             total=prepared.size,
             lanes=lanes,
-            activity=Activity(now, limit_of=partial(_limit, lanes), labels=prepared.lane_labels),
+            activity=activity,
             kept=lambda: collector.kept_left,
             stopping=stopping,
+            workers=WorkerLanes(activity) if on_workers else None,
         )
+        activity.limit_of = found.limit
+        return found
 
     def expect(self, rows: Mapping[str, int]) -> None:
         """Add rows that will be run, by lane."""
@@ -66,12 +84,25 @@ class RunStateSource:
         """Count a row of an earlier execution, when its turn comes."""
         self.counts[status] += 1
 
+    def statistics(self) -> Mapping[str, LaneStatistics]:
+        """Return the lanes, as the sums over all workers if there are any."""
+        own = self.lanes.statistics()
+        return own if self.workers is None else self.workers.statistics(own)
+
+    def limit(self, lane: str) -> int | None:
+        """Return the present limit of a lane; None for a lane that is not one of the run's."""
+        found = self.lanes.by_name.get(lane)
+        if found is None:
+            return None
+        own = {lane: found.statistics()}
+        return (own if self.workers is None else self.workers.statistics(own))[lane].limit
+
     def state(self) -> RunSnapshot:
         """Return the present state. Inside of `trio.run`; not a checkpoint."""
         now = trio.current_time()
         kept, stopping = self.kept(), self.stopping()
         lanes = lane_states(
-            self.lanes.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
+            self.statistics(), self.activity, now, hidden=OWN_LANES, paces=self._paces
         )
         return RunSnapshot(
             elapsed_s=now - self.activity.began_at,
@@ -86,6 +117,7 @@ class RunStateSource:
             eta_s=None if stopping else self._eta_s(lanes, now),
             stopping=stopping,
             lanes=lanes,
+            workers=() if self.workers is None else self.workers.states(now),
         )
 
     def _eta_s(self, lanes: Sequence[LaneState], now: float) -> float | None:
@@ -110,9 +142,3 @@ def rows_of_lanes(prepared: PreparedSuite, kept: ReusedRows) -> Mapping[str, int
     if len(used) == 1:  # true for most suites; to look at each step takes some microseconds
         return {used.pop(): len(steps) - len(kept)}
     return Counter(lanes[step.provider_index] for step in steps if step.index not in kept)
-
-
-def _limit(lanes: Lanes, name: str) -> int | None:
-    """Return the present limit of a lane; None for a lane that is not one of the run's."""
-    lane = lanes.by_name.get(name)
-    return None if lane is None else lane.statistics().limit

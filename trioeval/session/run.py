@@ -40,6 +40,7 @@ from trioeval.store.store import Store
 
 if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
+    from trioeval.report.worker_lanes import WorkerLanes
 
 RunEnd: TypeAlias = Literal[
     "finished", "stopped", "deadline", "budget", "lane_closed", "cancelled", "failed"
@@ -169,6 +170,7 @@ class Run:
         *,
         database: Path | None,
         warn: Callable[[str], None],
+        on_workers: bool = False,
     ) -> None:
         self.id = stored.id
         """The id of the run in the store."""
@@ -194,7 +196,12 @@ class Run:
         self._collector = Collector.of(prepared, start, stored, (), self._info(), cell=0, tests=0)
         self._collector.watch = self._on_emitted
         self._state = RunStateSource.of(
-            prepared, lanes, self._collector, self.stopping.is_set, self._began_at
+            prepared,
+            lanes,
+            self._collector,
+            self.stopping.is_set,
+            self._began_at,
+            on_workers=on_workers,
         )
         for part in prepared.parts:
             self._expect(part)
@@ -207,6 +214,11 @@ class Run:
     def progress(self) -> RunSnapshot:
         """The state of the run and its lanes at this instant; inside of `trio.run`."""
         return self._state.state()
+
+    @property
+    def worker_lanes(self) -> WorkerLanes | None:
+        """The lanes of its workers; None if its rows run in this process."""
+        return self._state.workers
 
     def stop(self) -> None:
         """Start no more rows; those that have started continue to their end."""

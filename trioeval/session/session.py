@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
@@ -23,7 +23,7 @@ import trio
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.lanes import merge_lane_specs
-from trioeval.evaluation.reconcile import Reconciled, Retry, parse_retry
+from trioeval.evaluation.reconcile import Retry, parse_retry
 from trioeval.grading import Kinds
 from trioeval.kernel import Budget, Lanes, LaneSpec
 from trioeval.nurseries import open_plain_nursery
@@ -37,9 +37,8 @@ from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_p
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
 from trioeval.session.run import Run
-from trioeval.store.reader import read_store
 from trioeval.store.run import StoredRun
-from trioeval.store.run_start import SETTINGS, check_run_id, new_run_id, reconcile_tasks, run_start
+from trioeval.store.run_start import check_run_id, new_run_id, reconcile_stored, run_start
 from trioeval.store.store import Store, open_store
 from trioeval.suite.model import BudgetSettings, LimitsSettings, Suite
 
@@ -47,8 +46,12 @@ if TYPE_CHECKING:
     from trioeval.evaluation.provider_calls import ReplyCache
     from trioeval.limits.backend import SharedLimits
     from trioeval.limits.model import LimitKey
+    from trioeval.scaleout.workers import Workers
+    from trioeval.session.on_workers import SentRun
 
 _log = logging.getLogger("trioeval")
+
+_AnySuite: TypeAlias = "Suite | PreparedSuite | str | os.PathLike[str]"
 
 _FIXED = ("burst", "token_burst", "min_gap")
 """Limits of a lane that cannot change while it is used."""
@@ -123,6 +126,7 @@ class Session:
         id: str | None = None,  # noqa: A002 - its name everywhere else
         resume: bool = False,
         retry: str | None = None,
+        workers: Workers | None = None,
     ) -> AsyncGenerator[Run]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -138,6 +142,8 @@ class Session:
                 a run it begins.
             retry: With `resume`, the finished rows to run again: `errors`, `failed`, `timeouts`, or indices
                 such as `3,17,20-25`; see `--retry` of the command line.
+            workers: Workers that run the rows, from `trioeval.scaleout.open_workers`. They have their own
+                lanes, with the limits of the suite; lanes and cache of the session are not used.
 
         Yields:
             The run.
@@ -148,7 +154,7 @@ class Session:
             LimitError: The limit server of the suite is unreachable; nothing was called.
             UsageError: The session is closed, `suite` is neither a suite nor a path, the id is not valid or
                 belongs to a recorded run and `resume` is false, `retry` is not valid, the run is in progress
-                elsewhere, or the suite needs other limits on a lane of the session.
+                elsewhere, the suite needs other limits on a lane of the session, or `workers` cannot run it.
             StoreError: The run cannot be recorded.
 
         Example:
@@ -175,10 +181,14 @@ class Session:
             check_run_id(id)
         again = None if retry is None else parse_retry(retry)
         self._check_open()
+        sent = None if workers is None else self._sent(workers, suite)
         prepared = await self._prepared(suite)
         await self._make_lanes(prepared)
+        run_id = id or new_run_id(datetime.now(UTC))
         async with AsyncExitStack() as stack:
-            start, stored = await self._begin(prepared, id, stack, resume=resume, retry=again)
+            if sent is not None:
+                await sent.open(prepared, run_id, stack)
+            start, stored = await self._begin(prepared, run_id, stack, resume=resume, retry=again)
             run = Run(
                 prepared,
                 self._store,
@@ -187,10 +197,11 @@ class Session:
                 self.lanes,
                 database=self.path,
                 warn=self._warn,
+                on_workers=sent is not None,
             )
             self._runs.add(run)
             stack.callback(self._leave, run)
-            async with self._running(prepared, run, stored, stack):
+            async with self._running(prepared, run, stored, stack, sent):
                 yield run
 
     async def collect(
@@ -223,7 +234,12 @@ class Session:
 
     @asynccontextmanager
     async def _running(
-        self, prepared: PreparedSuite, run: Run, stored: StoredRun, stack: AsyncExitStack
+        self,
+        prepared: PreparedSuite,
+        run: Run,
+        stored: StoredRun,
+        stack: AsyncExitStack,
+        sent: SentRun | None,
     ) -> AsyncGenerator[None]:
         """Run a suite beside the block, and record its end in any case."""
         stored.stays_open = True  # until its totals are recorded
@@ -242,7 +258,7 @@ class Session:
         observers.started()
         try:
             try:
-                options = await self._options(prepared, run, stored, observers, stack)
+                options = await self._options(prepared, stored, observers, stack, sent)
             except Exception as error:
                 failure = error
                 raise
@@ -271,17 +287,19 @@ class Session:
     async def _options(
         self,
         prepared: PreparedSuite,
-        run: Run,
         stored: StoredRun,
         observers: RunObservers,
         stack: AsyncExitStack,
+        sent: SentRun | None,
     ) -> RunOptions:
+        run = observers.run
         agents = None
         if "agent" in prepared.task_types:
             from trioeval.session.agents import agent_options, check_workspaces
 
             check_workspaces(prepared, self.path)
             agents = await agent_options(prepared, self.path, run.id, stack, warn=self._warn)
+        sending = None if sent is None else await sent.start(prepared, stored, observers)
         return RunOptions(
             emit=run.emit,
             emit_many=run.emit_many,
@@ -295,13 +313,16 @@ class Session:
             record_observers=[observers],
             cache=self._cache if prepared.suite.evaluate_options.cache else None,
             settled=run.on_tests,
-            datasets=DatasetOptions(on_result=run.on_dataset, reconcile=stored.resumed),
+            datasets=DatasetOptions(
+                on_result=run.on_dataset,
+                reconcile=stored.resumed,
+                place=None if sending is None else sending.datasets,
+            ),
             agents=agents,
+            adapt=None if sending is None else sending.adapt,
         )
 
-    async def _prepared(
-        self, suite: Suite | PreparedSuite | str | os.PathLike[str]
-    ) -> PreparedSuite:
+    async def _prepared(self, suite: _AnySuite) -> PreparedSuite:
         own = _as_settings(self.budget)
         if isinstance(suite, Suite):
             return await prepared_of(suite, self._providers, None, budget=own)
@@ -320,6 +341,12 @@ class Session:
                 "its calls were not checked: pass the suite itself"
             )
         return suite
+
+    def _sent(self, workers: Workers, suite: _AnySuite) -> SentRun:
+        from trioeval.session.on_workers import SentRun
+
+        has_own = bool(self._providers) or self._kinds is not None
+        return SentRun.of(workers, suite, self._trusted, self._allow_env, has_own=has_own)
 
     def _budget_of(self, prepared: PreparedSuite) -> Budget | None:
         """Return the budget of a run; None without one."""
@@ -408,14 +435,13 @@ class Session:
     async def _begin(
         self,
         prepared: PreparedSuite,
-        run_id: str | None,
+        run_id: str,
         stack: AsyncExitStack,
         *,
         resume: bool,
         retry: Retry | None,
     ) -> tuple[RunStart, StoredRun]:
         now = datetime.now(UTC)
-        run_id = run_id or new_run_id(now)
         if any(run.id == run_id for run in self._runs):
             raise UsageError(f"run {run_id} is in progress in this session: wait until it is over")
         read = functools.partial(run_start, prepared, run=run_id, utc_created=utc(now))
@@ -432,7 +458,7 @@ class Session:
                 f"run {run_id} is already in {self._store.path}: pass resume=True to continue it, "
                 "or another id"
             )
-        compare = functools.partial(self._reconciled, prepared, start)
+        compare = functools.partial(reconcile_stored, self._store.path, prepared, start)
         reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
         # Without its heads, so that its tasks, suite and versions are replaced.
         stored = await self._store.resume(
@@ -444,17 +470,6 @@ class Session:
         stack.callback(stored.release)
         stored.begin(prepared)
         return start, stored
-
-    def _reconciled(
-        self, prepared: PreparedSuite, start: RunStart
-    ) -> Mapping[str | None, Reconciled]:
-        """Return how the rows of a stored run match those of a suite. Reads the store."""
-        with read_store(self._store.path) as reader:
-            facts = reader.find(start.id)
-            if facts is None or facts.state == "running":  # the store refuses it
-                return {}
-            before = facts.flags.get(SETTINGS, {})
-            return reconcile_tasks(reader, facts, prepared, start.flags[SETTINGS], before)
 
     def _leave(self, run: Run) -> None:
         self._runs.discard(run)

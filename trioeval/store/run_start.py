@@ -185,3 +185,23 @@ def reconcile_tasks(
                 sources=CodeFiles(prepared.suite.directory),
             )
     return found
+
+
+def reconcile_stored(
+    path: Path, prepared: PreparedSuite, start: RunStart
+) -> Mapping[str | None, Reconciled]:
+    """Return how the rows of a stored run match those of a suite. Reads the store.
+
+    Args:
+        path: The store.
+        prepared: The suite.
+        start: The start of a new execution of the run.
+    """
+    from trioeval.store.reader import read_store
+
+    with read_store(path) as reader:
+        facts = reader.find(start.id)
+        if facts is None or facts.state == "running":  # the store refuses it
+            return {}
+        before = facts.flags.get(SETTINGS, {})
+        return reconcile_tasks(reader, facts, prepared, start.flags[SETTINGS], before)

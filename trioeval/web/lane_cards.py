@@ -93,6 +93,55 @@ def _live_card(lane: Mapping[str, Any], shown: str, history: LaneHistory) -> Lan
     )
 
 
+@attrs.frozen(kw_only=True)
+class WorkerLaneLine:
+    """A lane of a worker of a run on several machines, as a line of a table. Its texts are foreign."""
+
+    worker: str
+    rows: int | None
+    """Rows that the worker has finished; None except on its first line."""
+    lane: str | None
+    """The short name; None if the worker has not used a lane yet."""
+    in_flight: int = 0
+    limit: int = 0
+    queued: int = 0
+    calls: int = 0
+    refused: int = 0
+    waits: str | None = None
+    """The reason of its present wait, or why it is closed."""
+
+
+def worker_lines(state: Mapping[str, Any]) -> list[WorkerLaneLine]:
+    """Return the lanes of the workers of a running run; none for a run on one machine.
+
+    Args:
+        state: The state from `RunState.json`.
+    """
+    labels = {lane["name"]: lane["label"] for lane in state["lanes"] if lane.get("label")}
+    names = lane_names((lane["name"] for lane in state["lanes"]), labels)
+    found: list[WorkerLaneLine] = []
+    for worker in state.get("workers", ()):
+        shown = cut_middle(worker["name"], _SHOWN)
+        if not worker["lanes"]:
+            found.append(WorkerLaneLine(worker=shown, rows=worker["rows"], lane=None))
+        for number, lane in enumerate(worker["lanes"]):
+            waits = None if lane["why"] is None else _wait(lane["why"], lane["waitS"])
+            found.append(
+                WorkerLaneLine(
+                    worker=shown,
+                    rows=None if number else worker["rows"],
+                    lane=cut_middle(names.get(lane["name"], lane["name"]), _SHOWN),
+                    in_flight=lane["inFlight"],
+                    limit=lane["limit"],
+                    queued=lane["queued"],
+                    calls=lane["calls"],
+                    refused=lane["refused"],
+                    waits=waits if lane["reason"] is None else f"closed: {lane['reason']}",
+                )
+            )
+    return found
+
+
 def ended_cards(activities: Sequence[Mapping[str, Any]]) -> list[LaneCard]:
     """Return the lanes of an ended run.
 

@@ -1,4 +1,3 @@
-# Separate from `cli.run.execution`: it belongs to this package.
 """The server side of a running run: a socket in the file system by which it is watched and steered.
 
 Only the user who started the run can connect. Without connections it costs nothing, and connections cannot
@@ -61,6 +60,8 @@ class Steering:
     process, or None."""
     cancel: Callable[[int | None], None]
     """Cancels running rows, like the second Ctrl-C."""
+    forward: Callable[[Mapping[str, Any]], None] | None = None
+    """Gets each executed command for a lane, for the same lanes in other processes."""
 
     def obey(self, command: Mapping[str, Any], process: int | None = None) -> str | None:
         """Execute a command completely or not at all; synchronous, in the run's Trio thread.
@@ -86,14 +87,10 @@ class Steering:
         lane = self._lane(command.get("lane"))
         if isinstance(lane, str):
             return lane
-        match do:
-            case "pause":
-                lane.pause()
-            case "resume":
-                lane.resume()
-            case _:
-                return _retune(lane, command)
-        return None
+        refusal = steer_lane(lane, command)
+        if refusal is None and self.forward is not None:
+            self.forward(command)
+        return refusal
 
     def _lane(self, name: object) -> Lane | str:
         """Return a lane, or the message that its name is unknown."""
@@ -101,6 +98,18 @@ class Steering:
         if not isinstance(name, str) or name not in known:
             return f"unknown lane {_cut(name)}; the lanes are {', '.join(map(_cut, known))}"
         return self.lanes[name]
+
+
+def steer_lane(lane: Lane, command: Mapping[str, Any]) -> str | None:
+    """Execute a command for a lane completely or not at all; return the reason of a refusal."""
+    match command["do"]:
+        case "pause":
+            lane.pause()
+        case "resume":
+            lane.resume()
+        case _:
+            return _retune(lane, command)
+    return None
 
 
 def _retune(lane: Lane, command: Mapping[str, Any]) -> str | None:

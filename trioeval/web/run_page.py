@@ -13,7 +13,7 @@ from trioeval.report.counts import percent
 from trioeval.report.stored import DatasetFacts, StoredRunFacts
 from trioeval.store.row_pages import PagedRow, RowPage, RowQuery, RowStatus
 from trioeval.text_safety import escape_control_characters
-from trioeval.web.lane_cards import LaneCard, ended_cards, live_cards
+from trioeval.web.lane_cards import LaneCard, WorkerLaneLine, ended_cards, live_cards, worker_lines
 from trioeval.web.pages import age_text
 from trioeval.web.row_page import RowSummary, summary_of
 from trioeval.web.watches import RunWatch
@@ -133,6 +133,8 @@ class RunPicture:
     line: RunLine | None
     """The line of the run; None if the run was deleted."""
     cards: Sequence[LaneCard]
+    workers: Sequence[WorkerLaneLine]
+    """The lanes of the workers of a running run on several machines."""
     is_live: bool
     """True if the run is connected and can be steered."""
     unheard: bool
@@ -148,6 +150,7 @@ def picture_of(watch: RunWatch, now: datetime) -> RunPicture:
         cards=ended_cards(watch.activities)
         if watch.state is None
         else live_cards(watch.state, watch.history),
+        workers=() if watch.state is None else worker_lines(watch.state),
         is_live=watch.state is not None,
         unheard=watch.unheard,
         trouble=watch.trouble,

@@ -14,9 +14,10 @@ from trioeval.cli.progress.table import (
     named,
     pass_rate,
     wait_words,
+    worker_words,
 )
 from trioeval.cli.terminal import say
-from trioeval.report.run_state import LaneState, RunSnapshot
+from trioeval.report.run_state import LaneState, RunSnapshot, WorkerState
 from trioeval.report.text import cut_middle
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -24,6 +25,7 @@ from trioeval.text_safety import escape_control_characters
 EVERY = 5.0  # seconds between two lines, and before the first, so that short runs have none
 _EARLY = (0.25, 0.5, 1.0)  # seconds after which a run may be known to take longer than that
 _LANES = 5  # lanes of a line
+_WORKERS = 4  # workers of a line
 _NAME = 50  # characters of a name
 
 
@@ -58,6 +60,7 @@ def plain_line(state: RunSnapshot, more: Iterable[str] = ()) -> str:
     parts += [_lane(lane, is_one=len(lanes) == 1) for lane in lanes if lane in busy]
     if hidden := len(lanes) - len(busy):
         parts.append(counted(hidden, "more lane"))
+    parts += _workers(state.workers)
     return "; ".join([*parts, *(line.strip() for line in more)])
 
 
@@ -73,6 +76,13 @@ def _run(state: RunSnapshot) -> Iterator[str]:
     yield clock(state.elapsed_s)
     if state.eta_s is not None and state.total:
         yield f"{clock(state.eta_s)} left"
+
+
+def _workers(workers: Sequence[WorkerState]) -> Iterator[str]:
+    if workers:
+        shown = [worker_words(worker) for worker in workers[:_WORKERS]]
+        more = [f"{len(workers) - _WORKERS} more"] if len(workers) > _WORKERS else []
+        yield f"{counted(len(workers), 'worker')}: {', '.join([*shown, *more])}"
 
 
 def _lane(lane: LaneState, *, is_one: bool) -> str:

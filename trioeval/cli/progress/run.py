@@ -44,6 +44,8 @@ class RunViews:
     """Returns whether no more rows are started."""
     warn: Callable[[str], None]
     """Called with warnings."""
+    on_workers: bool = False
+    """True if rows run on several machines."""
     picture: RunStateSource = attrs.field(init=False)
     tasks: TaskProgress | None = attrs.field(init=False)
     """The progress of its tasks; None if all of them are of type `prompt_eval`."""
@@ -51,7 +53,12 @@ class RunViews:
     @picture.default
     def _make_source(self) -> RunStateSource:
         return RunStateSource.of(
-            self.prepared, self.lanes, self.collector, self.stopping, trio.current_time()
+            self.prepared,
+            self.lanes,
+            self.collector,
+            self.stopping,
+            trio.current_time(),
+            on_workers=self.on_workers,
         )
 
     @tasks.default
@@ -66,7 +73,9 @@ class RunViews:
 
     def __attrs_post_init__(self) -> None:
         if self.metrics is not None:
-            self.metrics.lanes = self.lanes.statistics
+            self.metrics.lanes = self.picture.statistics
+            if self.picture.workers is not None:
+                self.picture.workers.on_calls = self.metrics.add_calls
         for part in self.prepared.parts:
             self._expect(part)
         self.collector.watch = self._add

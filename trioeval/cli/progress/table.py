@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from trioeval.kernel import WaitReason
 from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import money, percent
-from trioeval.report.run_state import LaneState, RunSnapshot
+from trioeval.report.run_state import LaneState, RunSnapshot, WorkerState
 from trioeval.report.text import cut_middle
 from trioeval.text import counted
 from trioeval.text_safety import escape_control_characters
@@ -102,6 +102,7 @@ Piece: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Piece]
 
 _NAME = 60  # characters of the longest name of a lane
+_WORKER = 30  # characters of the longest name of a worker
 _BAR = (6, 30)  # the least and the most cells of the bar
 _GAP = "  "
 
@@ -126,7 +127,7 @@ def picture(state: RunSnapshot, more: Iterable[str], room: Room) -> list[Line]:
         more: Further lines, those of questions, datasets and agents, which are inert.
         room: The room.
     """
-    head = [_head(state, room), _counts(state, room.width)]
+    head = [_head(state, room), _counts(state, room.width), _workers(state, room.width)]
     others: list[Line] = [[(_cut(line, room.width), "")] for line in more]
     top = [line for line in head if line]
     height = max(
@@ -167,6 +168,21 @@ def _counts(state: RunSnapshot, width: int) -> Line:
     if state.cost:
         facts += [(money(state.cost), "")]
     return _fitting(facts, width)
+
+
+def _workers(state: RunSnapshot, width: int) -> Line:
+    """Return the number of workers, and the rows and calls of as many of them as fit."""
+    facts: list[Piece] = [(counted(len(state.workers), "worker"), "bold")] if state.workers else []
+    facts += [(worker_words(worker), "") for worker in state.workers]
+    return _fitting(facts, width)
+
+
+def worker_words(worker: WorkerState) -> str:
+    """Return a worker with its rows, calls in flight, and the reasons of waits of its lanes. Inert."""
+    name = cut_middle(escape_control_characters(worker.name), _WORKER)
+    words = dict.fromkeys(filter(None, map(wait_words, worker.lanes)))
+    waits = f" ({'; '.join(words)})" if words else ""
+    return f"{name}: {counted(worker.rows, 'row')}, {worker.in_flight} in flight{waits}"
 
 
 def _fitting(facts: Iterable[Piece], width: int) -> Line:

@@ -52,11 +52,13 @@ from trioeval.web.live import Steering, serve_live
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
+    from trioeval.cli.run.observers import TraceFile
     from trioeval.cli.run.scale_out import OpenWorkers, ScaleOut
     from trioeval.columns.result import DatasetResult
     from trioeval.limits.backend import SharedLimits
     from trioeval.providers.local.record import Recorder
     from trioeval.report.run_metrics import RunMetrics
+    from trioeval.report.worker_lanes import WorkerLanes
     from trioeval.store.cache.cache import Cache
     from trioeval.telemetry.spans import Telemetry
 
@@ -156,7 +158,7 @@ class Execution:
             telemetry = await self._open_telemetry(sharing)
             workers = None
             if self.scale_out is not None:
-                opened = self.scale_out.open(self.prepared, self.start.id, self._warn)
+                opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn)
                 workers = await sharing.enter_async_context(opened)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
@@ -290,6 +292,7 @@ class Execution:
             progress=self.progress,
             stopping=self.stopping.event.is_set,
             warn=self._warn,
+            on_workers=workers is not None,
         )
         if agents is not None:
             if metrics is not None:
@@ -298,7 +301,6 @@ class Execution:
         self._activity = watching.picture.activity
 
         notify_live: Callable[[int | None, str | None], None] = _ignore_row
-        watches: list[Observers] = []
 
         async def emit(row: Row) -> None:
             self.stopping.take(row)
@@ -329,8 +331,7 @@ class Execution:
             self._tracing(run, lanes, watching.picture.activity.began_at) as trace,
             telemetry or nullcontext(),
         ):
-            watches += [] if trace is None else [trace]
-            watches += [] if telemetry is None else [telemetry.observer]
+            watches = self._watches(trace, telemetry, workers, watching.picture.workers)
             records: list[RecordObserver] = [RowObserver(partial(self._on_row_ended, watching))]
             records += [] if telemetry is None else [telemetry]
             steering = Steering(
@@ -339,6 +340,7 @@ class Execution:
                 lanes=lanes,
                 stop=self.stopping.stop_from_outside,
                 cancel=self.stopping.cancel_from_outside,
+                forward=None if workers is None else workers.steer,
             )
             async with (
                 serve_live(
@@ -389,14 +391,30 @@ class Execution:
         """Return the function that lets rows run on workers; None if they run here."""
         if workers is None:
             return None
-        adapt: AdaptTask = await nursery.start(
-            workers.serve, run, observers, self.stopping, self._warn
-        )
+        serve = partial(workers.serve, run, observers, self.stopping, self._warn)
+        adapt: AdaptTask = await nursery.start(serve)
         return adapt
+
+    def _watches(
+        self,
+        trace: TraceFile | None,
+        telemetry: Telemetry | None,
+        workers: OpenWorkers | None,
+        lanes: WorkerLanes | None,
+    ) -> Sequence[Observers]:
+        """Return the observers of the events of this process; workers report theirs from now on."""
+        found = [] if trace is None else [trace.observer]
+        found += [] if telemetry is None else [telemetry.observer]
+        if workers is None:
+            return found
+        from trioeval.cli.run.scale_out import of_local_calls
+
+        workers.watch(lanes, trace, telemetry, self.recorder)
+        return [*map(of_local_calls, found)]
 
     def _tracing(
         self, run: StoredRun, lanes: Lanes, began_at: float
-    ) -> AbstractContextManager[Observers | None]:
+    ) -> AbstractContextManager[TraceFile | None]:
         """Return the context in which the file of `--trace` is open; without it, one that does nothing."""
         if (path := self.flags.output.trace) is None:
             return nullcontext()

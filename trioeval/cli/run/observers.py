@@ -17,13 +17,14 @@ import trio
 from trioeval.cli.terminal import say
 from trioeval.columns import is_columns
 from trioeval.errors import OutputError, UsageError
-from trioeval.evaluation.task_run import Observers, RowOf
-from trioeval.kernel import Event
+from trioeval.evaluation.task_run import RowOf
+from trioeval.kernel import Event, Observer
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers.secrets import hide
 from trioeval.report.run_metrics import Distribution, MetricFamily, RunMetrics
 from trioeval.report.trace import TraceRecords
 from trioeval.run import PreparedSuite
+from trioeval.scaleout.messages import WorkerEvent
 from trioeval.serving.access_rules import OwnNames, is_of_foreign_page
 from trioeval.text_safety import escape_control_characters
 
@@ -195,7 +196,7 @@ def open_trace(
     path: Path,
     trace: TraceRecords,
     warn: Callable[[str], None],
-) -> Iterator[Observers]:
+) -> Iterator["TraceFile"]:
     """Write all events to a file for the duration of the block; the file is complete in any case.
 
     Earlier contents of the file are replaced.
@@ -206,7 +207,7 @@ def open_trace(
         warn: Called with the first error of writing; the run continues.
 
     Yields:
-        The observers of tasks.
+        The file, whose `observer` is that of tasks.
 
     Raises:
         OutputError: The file cannot be opened; no call was made.
@@ -216,17 +217,16 @@ def open_trace(
         file = FileIO(path, "w", opener=_open_at_once)
     except OSError as error:
         raise OutputError(_cannot_write(path, error)) from error
-    writing = _Writing(path, trace, file, warn)
+    writing = TraceFile(path, trace, file, warn)
     try:
         writing.write(trace.head())
-        yield lambda task, row_of: partial(writing.observe, task, row_of)
+        yield writing
     finally:
-        writing.write(trace.tail(trio.current_time()))
-        writing.close()
+        writing.end(trio.current_time())
 
 
 @attrs.define(eq=False, repr=False)
-class _Writing:
+class TraceFile:
     """A file that gets records until one cannot be written. A full disk must not end the run.
 
     A partial record is cut off: some viewers refuse a file with one.
@@ -239,18 +239,49 @@ class _Writing:
     is_broken: bool = False
     _size: int = 0
     """Bytes of complete records."""
+    _workers: dict[str, TraceRecords] = attrs.field(init=False, factory=dict)
+    """The makers of records of the workers that run rows, by address."""
+    _processes: int = attrs.field(init=False, default=1)
+
+    def observer(self, task: str | None, row_of: RowOf) -> Observer:
+        """Return the observer of the events of a task."""
+        return partial(self.observe, task, row_of)
 
     def observe(self, task: str | None, row_of: RowOf, event: Event) -> None:
+        """Write an event."""
         if not self.is_broken and (text := self.trace.records(task, event, row_of=row_of)):
             self.write(text)
 
-    def close(self) -> None:
+    def on_worker_event(self, message: WorkerEvent) -> None:
+        """Write an event of a worker; each worker is a process of the trace."""
+        if self.is_broken:
+            return
+        found = self._workers.get(message.worker)
+        if found is None:
+            self._processes += 1
+            found, head = self.trace.worker(self._processes, message.worker)
+            self._workers[message.worker] = found
+            self.write(head)
+        self.write(found.records(message.task, message.event, row_of=message.row_of))
+
+    def on_loss(self, worker: str) -> None:
+        """End everything that a lost worker has in progress."""
+        found = self._workers.pop(worker, None)
+        if found is not None:
+            self.write(found.end(trio.current_time()))
+
+    def end(self, now: float) -> None:
+        """End everything in progress, and close the file."""
+        for worker in self._workers.values():
+            self.write(worker.end(now))
+        self.write(self.trace.tail(now))
         try:
             self.file.close()
         except OSError as error:
             self._give_up(error)
 
     def write(self, text: str) -> None:
+        """Write complete records."""
         if self.is_broken:
             return
         whole = left = memoryview(text.encode("ascii"))

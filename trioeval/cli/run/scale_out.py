@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -17,17 +17,28 @@ from trioeval.cli.settings import resolve_settings, with_flags
 from trioeval.errors import UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.evaluation.task_run import AdaptTask
-from trioeval.scaleout.address import ClusterAddress, read_address
+from trioeval.evaluation.task_run import AdaptTask, Observers, RowOf
+from trioeval.kernel import Admitted, Event, Observer
+from trioeval.kernel.events import guarded
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.messages import WorkerEvent
+from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.worker import CacheFile, SessionOptions
+from trioeval.scaleout.workers import open_coordinated
 
 if TYPE_CHECKING:
+    from trioeval.cli.run.observers import TraceFile
+    from trioeval.cli.run.storage import RunStorage
     from trioeval.cli.stopping import StopRequests
+    from trioeval.providers.local.record import Recorder
+    from trioeval.report.worker_lanes import WorkerLanes
     from trioeval.scaleout.dask_cluster import DaskCluster
     from trioeval.store.run import StoredRun
+    from trioeval.telemetry.spans import Telemetry
 
 EXTRA = "dask"
 
@@ -57,7 +68,23 @@ class WorkerSuite:
         return prepare_with_flags(loaded, changed, flags, environment)
 
 
-@attrs.frozen(eq=False, repr=False)
+def of_local_calls(observers: Observers) -> Observers:
+    """Return observers of the calls of this process, whose rows run on workers."""
+
+    def of_task(task: str | None, row_of: RowOf) -> Observer:
+        observe_all = observers(task, row_of)
+
+        def observe(event: Event) -> None:
+            # A job on no lane is a block of rows, which have their own events on workers.
+            if not isinstance(event, Admitted) or event.lane is not None:
+                observe_all(event)
+
+        return observe
+
+    return of_task
+
+
+@attrs.define(eq=False, repr=False)
 class OpenWorkers:
     """The checked workers of a run."""
 
@@ -65,6 +92,40 @@ class OpenWorkers:
     _prepared: PreparedSuite
     datasets: SentDatasets = attrs.field(factory=SentDatasets)
     """The place of the groups of datasets."""
+    _views: WorkerViews = attrs.field(init=False, factory=WorkerViews)
+
+    def watch(
+        self,
+        lanes: WorkerLanes | None,
+        trace: TraceFile | None,
+        telemetry: Telemetry | None,
+        recorder: Recorder | None,
+    ) -> None:
+        """Show and record from now on what the workers report.
+
+        Args:
+            lanes: Receives their lanes.
+            trace: Receives their events.
+            telemetry: Receives their events.
+            recorder: Receives their calls.
+        """
+
+        def show(message: WorkerEvent) -> None:
+            if trace is not None:
+                trace.on_worker_event(message)
+            if telemetry is not None:
+                telemetry.observer(message.task, message.row_of)(message.event)
+
+        self._views = WorkerViews(
+            lanes=lanes,
+            on_event=None if trace is None and telemetry is None else guarded(show),
+            on_loss=None if trace is None else trace.on_loss,
+            record=None if recorder is None else recorder.append,
+        )
+
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Let all workers execute a command for one of their lanes, those that join later included."""
+        self._cluster.steer(command)
 
     async def serve(
         self,
@@ -89,20 +150,16 @@ class OpenWorkers:
             self._prepared,
             stopping.event,
             warn,
-            run,
-            observers,
-            run.recorded_replies,
-            run.recorded_jobs,
-            stopping.workers_failed,
-            self.datasets,
+            journal=run,
+            observers=observers,
+            recorded=run.recorded_replies,
+            recorded_jobs=run.recorded_jobs,
+            on_give_up=stopping.workers_failed,
+            datasets=self.datasets,
         )
-        self._cluster.connect(coordinator)
-        try:
-            async with open_coordinator(coordinator):
-                task_status.started(coordinator.adapt)
-                await trio.sleep_forever()
-        finally:
-            self._cluster.disconnect()
+        async with open_coordinated(self._cluster, coordinator, self._views):
+            task_status.started(coordinator.adapt)
+            await trio.sleep_forever()
 
 
 @attrs.frozen
@@ -111,6 +168,10 @@ class ScaleOut:
 
     address: ClusterAddress
     suite: WorkerSuite
+    sends_events: bool = False
+    """True if the events of workers are traced."""
+    records: bool = False
+    """True if the calls of workers are recorded."""
 
     @classmethod
     def of(
@@ -136,11 +197,20 @@ class ScaleOut:
         check_suite(prepared, _unusable(flags))
         # What only this process does is left out.
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
-        return cls(address, WorkerSuite(suite, sent, suite_changes(prepared)))
+        return cls(
+            address,
+            WorkerSuite(suite, sent, suite_changes(prepared)),
+            sends_events=flags.output.trace is not None or flags.output.otel,
+            records=flags.what.record is not None,
+        )
 
     @asynccontextmanager
     async def open(
-        self, prepared: PreparedSuite, run_id: str, warn: Callable[[str], None]
+        self,
+        prepared: PreparedSuite,
+        run_id: str,
+        storage: RunStorage,
+        warn: Callable[[str], None],
     ) -> AsyncGenerator[OpenWorkers]:
         """Open the cluster and check its workers.
 
@@ -149,19 +219,37 @@ class ScaleOut:
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
-        opened = open_cluster(self.address, prepared, self.suite, run_id=run_id, warn=warn)
+        options = SessionOptions(
+            run_id=run_id,
+            events=self.sends_events,
+            record=self.records,
+            cache=self._cache(storage),
+        )
+        opened = open_cluster(self.address, prepared, self.suite, options=options, warn=warn)
         async with opened as cluster:
             yield OpenWorkers(cluster, prepared)
+
+    def _cache(self, storage: RunStorage) -> CacheFile | None:
+        """Return the cache that workers of this machine share with the run.
+
+        Processes agree on who makes a call by leases in the file, which a network file system may lose.
+        """
+        if not storage.is_cached or storage.cache is None:
+            return None
+        if not isinstance(self.address, LocalWorkers):
+            return None
+        return CacheFile(
+            path=storage.cache.absolute(),
+            ttl_s=storage.cache_ttl_s,
+            wal=storage.wal,
+            refresh=storage.refresh,
+        )
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:
     """Return the flags that cannot be used on workers yet."""
     sample = flags.rows.filter_sample is not None and flags.rows.filter_sample_seed is None
     found = {
-        "--record": flags.what.record is not None,
-        "--watch": flags.output.watch,
-        "--trace": flags.output.trace is not None,
-        "--otel": flags.output.otel,
         "--filter-sample without --filter-sample-seed": sample,
     }
     return [flag for flag, is_given in found.items() if is_given]

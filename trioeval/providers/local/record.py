@@ -285,9 +285,13 @@ class Recorder:
             latency: Seconds of the call, ≥ 0.
             position: Index of the entry in the suite; None if unknown.
         """
+        if self.error is None:
+            self.append(record_call(provider, request, answer, latency, position=position))
+
+    def append(self, line: str) -> None:
+        """Append the line of a call, from `record_call`. Never raises; see `error`."""
         if self.error is not None:
             return
-        line = record_call(provider, request, answer, latency, position=position)
         try:
             self._file.write(line + "\n")
             self._file.flush()

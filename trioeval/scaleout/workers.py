@@ -1,0 +1,269 @@
+"""Workers for the runs of a program: processes of this machine, or a Dask cluster.
+
+`open_workers` holds them for any number of runs, one after another or side by side. Each run has its own
+session on each worker, which loads the suite and has its own lanes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+import trio
+
+from trioeval.columns.options import DatasetOptions
+from trioeval.errors import UsageError
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.row import Row
+from trioeval.evaluation.task_run import Emit
+from trioeval.loading.load import load_suite, parse_suite
+from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
+from trioeval.run.run_suite import check_on_trio, in_task_order
+from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
+from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.watching import WatchedCluster, WorkerViews
+from trioeval.scaleout.worker import LoadSuite, SessionOptions
+from trioeval.suite.model import Suite
+
+if TYPE_CHECKING:
+    from trioeval.scaleout.dask_cluster import DaskCluster, LocalProcesses
+
+SuiteSource: TypeAlias = Suite | Mapping[str, Any] | str | os.PathLike[str]
+"""A suite that workers can load: its path, its data as of `parse_suite`, or the suite itself."""
+
+_log = logging.getLogger("trioeval")
+
+
+@attrs.frozen
+class SourceLoader:
+    """Loads and prepares a suite from its source, in any process; a `LoadSuite`."""
+
+    source: SuiteSource
+    trusted: bool = True
+    allow_env: tuple[str, ...] = ()
+
+    def __call__(self) -> PreparedSuite:
+        """Load and prepare the suite.
+
+        Raises:
+            SuiteError: The suite is not valid.
+        """
+        match self.source:
+            case Suite():
+                suite = self.source
+            case Mapping():
+                suite = parse_suite(self.source, trusted=self.trusted, allow_env=self.allow_env)
+            case path:
+                suite = load_suite(path, trusted=self.trusted, allow_env=self.allow_env)
+        return prepare(suite)
+
+    def check(self) -> None:
+        """Raise if the suite cannot be sent, or the arguments contradict each other.
+
+        Raises:
+            UsageError: With the reason.
+        """
+        if not isinstance(self.source, Suite | Mapping | str | os.PathLike):
+            raise UsageError(
+                "workers load the suite themselves: pass its path, its data, or the suite that load_suite "
+                f"or parse_suite returned, got {type(self.source).__name__}"
+            )
+        if not isinstance(self.source, Suite):
+            return
+        if not self.trusted or self.allow_env:
+            raise UsageError(
+                "trust is set when a suite is loaded: pass trusted or allow_env to `load_suite`"
+            )
+        import cloudpickle
+
+        try:
+            cloudpickle.dumps(self.source)
+        except Exception as error:  # objects of users may raise anything
+            named = "" if self.source.file is None else f": pass its path, {self.source.file}"
+            raise UsageError(f"the suite cannot be sent to workers ({error}){named}") from error
+
+
+class Workers:
+    """Workers that run the rows of suites. Created by `open_workers`."""
+
+    def __init__(
+        self, address: ClusterAddress | LocalProcesses, warn: Callable[[str], None]
+    ) -> None:
+        self.address = address
+        """The cluster."""
+        self.warn = warn
+        """Called with failures of workers."""
+
+    def __repr__(self) -> str:
+        return f"<Workers of {self.address}>"
+
+    async def run_suite(
+        self,
+        suite: SuiteSource,
+        *,
+        emit: Emit,
+        stop: trio.Event | None = None,
+        run_id: str | None = None,
+        trusted: bool = True,
+        allow_env: Collection[str] = (),
+    ) -> SuiteSummary:
+        """Run a suite on the workers, store nothing, and emit its rows in index order. A checkpoint.
+
+        Cancelling the surrounding scope cancels the rows on all workers; every row is still emitted.
+
+        Args:
+            suite: A suite, its data, or the path of a suite file. Workers load it themselves.
+            emit: Awaited with one row after another, each as soon as all rows before it in its task are
+                known.
+            stop: Once it is set, no new row starts and running rows continue to their end.
+            run_id: The value of `__evalId` in templates.
+            trusted: True if a suite that is loaded here may run code, see the environment and use keys
+                without restrictions.
+            allow_env: Variables of the environment that templates of an untrusted suite may see.
+
+        Returns:
+            The numbers of rows by outcome.
+
+        Raises:
+            SuiteError: The suite is not valid; nothing was called.
+            UsageError: The suite cannot run on workers, the cluster has none, or some cannot run it.
+            Exception: Whatever `emit` raised; it ends the run.
+        """
+        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        prepared = await _prepare(loader)
+        return await self._run(prepared, loader, emit, stop=stop, run_id=run_id)
+
+    async def collect(
+        self,
+        suite: SuiteSource,
+        *,
+        trusted: bool = True,
+        allow_env: Collection[str] = (),
+    ) -> list[Row]:
+        """Run a suite on the workers and return its rows in order. A checkpoint.
+
+        The arguments are those of `run_suite`.
+
+        Raises:
+            SuiteError: The suite is not valid; nothing was called.
+            UsageError: As for `run_suite`.
+        """
+        rows: list[Row] = []
+
+        async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
+            rows.append(row)
+
+        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        prepared = await _prepare(loader)
+        await self._run(prepared, loader, keep)
+        return in_task_order(prepared, rows)
+
+    async def _run(
+        self,
+        prepared: PreparedSuite,
+        load: LoadSuite,
+        emit: Emit,
+        *,
+        stop: trio.Event | None = None,
+        run_id: str | None = None,
+    ) -> SuiteSummary:
+        stop = trio.Event() if stop is None else stop
+        async with open_run(self, prepared, load, SessionOptions(run_id=run_id)) as cluster:
+            coordinator = Coordinator(cluster, prepared, stop, self.warn)
+            options = RunOptions(
+                emit=emit,
+                stop=stop,
+                run_id=run_id,
+                warn=self.warn,
+                adapt=coordinator.adapt,
+                datasets=DatasetOptions(place=coordinator.datasets),
+            )
+            async with open_coordinated(cluster, coordinator, WorkerViews()):
+                return await run_with_options(prepared, options)
+
+
+async def _prepare(loader: SourceLoader) -> PreparedSuite:
+    """Return the suite as this process prepares it, if it can run on workers. A checkpoint."""
+    loader.check()
+    prepared = await trio.to_thread.run_sync(loader, abandon_on_cancel=True)
+    check_suite(prepared)
+    return prepared
+
+
+@asynccontextmanager
+async def open_workers(
+    on: str, *, warn: Callable[[str], None] = _log.warning
+) -> AsyncGenerator[Workers]:
+    """Open workers for runs: start processes, or connect to a Dask cluster. Needs the extra `dask`.
+
+    A program that starts processes (`local:4`) must be importable without a side effect: each of them
+    imports its main module. So it calls this below `if __name__ == "__main__":`.
+
+    Args:
+        on: `local:4` for four processes of this machine, which end with the block; `dask://host:8786`,
+            `tcp://host:8786` or `tls://host:8786` for a Dask cluster.
+        warn: Called with failures of workers; they are logged by default.
+
+    Yields:
+        The workers.
+
+    Raises:
+        UsageError: `on` is wrong, Dask is not installed, or the processes cannot be started.
+    """
+    check_on_trio("scaleout.open_workers")
+    address = read_address(on, "on")
+    try:
+        from trioeval.scaleout.dask_cluster import open_processes
+    except ImportError:
+        raise UsageError("open_workers needs Dask: pip install 'trioeval[dask]'") from None
+    if not isinstance(address, LocalWorkers):
+        yield Workers(address, warn)
+        return
+    async with open_processes(address) as processes:
+        yield Workers(processes, warn)
+
+
+@asynccontextmanager
+async def open_run(
+    workers: Workers, prepared: PreparedSuite, load: LoadSuite, options: SessionOptions
+) -> AsyncGenerator[DaskCluster]:
+    """Open the sessions of one run on workers, and check that they can run the suite.
+
+    Args:
+        workers: The workers.
+        prepared: The suite.
+        load: Loads the same suite on a worker; must be picklable.
+        options: What the sessions do.
+
+    Raises:
+        UsageError: The cluster has no workers, or some cannot run the suite.
+    """
+    from trioeval.scaleout.dask_cluster import open_cluster
+
+    opened = open_cluster(workers.address, prepared, load, options=options, warn=workers.warn)
+    async with opened as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def open_coordinated(
+    cluster: DaskCluster, coordinator: Coordinator, views: WorkerViews
+) -> AsyncGenerator[None]:
+    """Send rows to the workers of a run while the block runs.
+
+    Args:
+        cluster: The workers.
+        coordinator: Sends the rows.
+        views: Receive what the workers report.
+    """
+    cluster.connect(WatchedCluster(coordinator, views))
+    try:
+        async with open_coordinator(coordinator):
+            yield
+    finally:
+        cluster.disconnect()

@@ -1,0 +1,106 @@
+# Separate from `session.session`: together they exceed 600 lines.
+"""A run of a session whose rows run on workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trioeval.errors import UsageError
+from trioeval.run import PreparedSuite
+from trioeval.scaleout.coordinator import Coordinator
+from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.worker import SessionOptions
+from trioeval.scaleout.workers import SourceLoader, Workers, open_coordinated, open_run
+from trioeval.session.observers import RunObservers
+from trioeval.store.run import StoredRun
+from trioeval.suite.model import Suite
+
+if TYPE_CHECKING:
+    from trioeval.scaleout.dask_cluster import DaskCluster
+
+
+@attrs.define(eq=False, repr=False)
+class SentRun:
+    """The workers of a run, and the suite as they load it."""
+
+    _workers: Workers
+    _loader: SourceLoader
+    _stack: AsyncExitStack = attrs.field(init=False, factory=AsyncExitStack)
+    """Closed at the end of the run."""
+    _cluster: DaskCluster | None = attrs.field(init=False, default=None)
+
+    @classmethod
+    def of(
+        cls,
+        workers: Workers,
+        suite: Suite | PreparedSuite | str | os.PathLike[str],
+        trusted: bool,  # noqa: FBT001 - as the session has it
+        allow_env: Collection[str],
+        *,
+        has_own: bool,
+    ) -> SentRun:
+        """Return the workers of a run of a suite.
+
+        Args:
+            workers: The workers.
+            suite: The suite.
+            trusted: As for `load_suite`.
+            allow_env: As for `load_suite`.
+            has_own: Whether the session has providers or assertion types of the program.
+
+        Raises:
+            UsageError: The suite cannot be sent to workers.
+        """
+        if has_own:
+            raise UsageError("providers and kinds of a session cannot be used on workers yet")
+        if isinstance(suite, PreparedSuite):
+            raise UsageError(
+                "workers prepare a suite themselves: pass the suite or its path to `run`"
+            )
+        if isinstance(suite, Suite):
+            loader = SourceLoader(suite)
+        else:
+            loader = SourceLoader(suite, trusted, tuple(allow_env))
+        loader.check()
+        return cls(workers, loader)
+
+    async def open(self, prepared: PreparedSuite, run_id: str, stack: AsyncExitStack) -> None:
+        """Open the sessions of the workers until the stack is closed.
+
+        Raises:
+            UsageError: The suite cannot run on workers, or some of them cannot run it.
+        """
+        check_suite(prepared)
+        opened = open_run(self._workers, prepared, self._loader, SessionOptions(run_id=run_id))
+        self._stack = stack
+        self._cluster = await stack.enter_async_context(opened)
+
+    async def start(
+        self,
+        prepared: PreparedSuite,
+        stored: StoredRun,
+        observers: RunObservers,
+    ) -> Coordinator | None:
+        """Send rows to the workers until the stack is closed; return what sends them."""
+        if self._cluster is None:
+            return None
+        run = observers.run
+        coordinator = Coordinator(
+            self._cluster,
+            prepared,
+            run.stopping,
+            self._workers.warn,
+            journal=stored,
+            observers=[observers],
+            recorded=stored.recorded_replies,
+            recorded_jobs=stored.recorded_jobs,
+        )
+        views = WorkerViews(lanes=run.worker_lanes)
+        await self._stack.enter_async_context(open_coordinated(self._cluster, coordinator, views))
+        return coordinator
