@@ -49,6 +49,8 @@ class DaskCluster:
     _events: ClusterEvents | None = attrs.field(init=False, default=None)
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
+    _lost_sessions: dict[str, str] = attrs.field(init=False, factory=dict)
+    """The last session of each worker that was lost."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
@@ -100,6 +102,10 @@ class DaskCluster:
     def disconnect(self) -> None:
         """Report nothing more."""
         self._events = None
+
+    def session_of(self, worker: str) -> str | None:
+        """Return the session of a worker, also of one that is lost; None if it is unknown."""
+        return self._sessions.get(worker) or self._lost_sessions.get(worker)
 
     def submit(self, worker: str, shard: Shard) -> None:
         """Start a shard on a worker."""
@@ -229,8 +235,11 @@ class DaskCluster:
                 self._events.on_worker(worker)
 
     def _lost(self, worker: str) -> None:
-        if self._sessions.pop(worker, None) is not None and self._events is not None:
-            self._events.on_loss(worker)
+        session = self._sessions.pop(worker, None)
+        if session is not None:
+            self._lost_sessions[worker] = session
+            if self._events is not None:
+                self._events.on_loss(worker)
 
 
 def steps_of(prepared: PreparedSuite) -> FindStep:
@@ -253,6 +262,7 @@ async def open_cluster(
     *,
     run_id: str | None,
     warn: Callable[[str], None],
+    lane_owner: bool = False,
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -262,6 +272,7 @@ async def open_cluster(
         load: Loads the same suite on a worker; must be picklable.
         run_id: The id of the run, for templates.
         warn: Called with harmless failures.
+        lane_owner: Whether each lane has one owner, although the suite has Redis.
 
     Raises:
         UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
@@ -271,7 +282,14 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        plugin = RunPlugin(
+            name,
+            client.id,
+            load,
+            run_id,
+            own_group=local is not None,
+            lane_owner=lane_owner,
+        )
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)

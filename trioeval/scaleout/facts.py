@@ -14,6 +14,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
+from trioeval.scaleout.lane_sharing import called_lanes, shares_lanes
 from trioeval.scaleout.messages import WorkerFacts
 from trioeval.scaleout.shards import LaneUse
 from trioeval.text import counted
@@ -133,23 +134,25 @@ def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
     ]
 
 
-def owned_lanes(prepared: PreparedSuite) -> frozenset[str]:
+def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozenset[str]:
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
-    A lane may be used by all workers if its calls are free and have no rate, or if a server keeps its limits.
+    A lane may be used by all workers if its calls are free and have no rate, if its limits are in Redis, or
+    if a server keeps its limits and it has no rate of its own.
+
+    Args:
+        prepared: The suite.
+        lane_owner: Whether each lane has one owner, although the suite has Redis.
     """
-    called = {
-        lane
-        for part in prepared.parts
-        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
-        if not spec.is_instant_and_free
-    }
+    if shares_lanes(prepared, lane_owner=lane_owner):
+        return frozenset()
     limits = prepared.suite.limits
-    shared = set() if limits is None or limits.backend == "memory" else {*prepared.lane_limits}
+    is_local = limits is None or limits.backend == "memory" or lane_owner
+    shared = set() if is_local else {*prepared.lane_limits}
     return frozenset(
         spec.name
         for spec in prepared.lane_specs
-        if spec.rpm or spec.tpm or spec.min_gap or spec.name in called - shared
+        if spec.rpm or spec.tpm or spec.min_gap or spec.name in called_lanes(prepared) - shared
     )
 
 

@@ -64,7 +64,15 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class JournalPosition:
+    """The number of the last message before it that is also in its worker's journal; see `stream_journal`."""
+
+    session: str
+    number: int
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | JournalPosition
 """A message of a worker, sent as soon as its event happens."""
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
@@ -74,12 +82,13 @@ _LEFT_OUT = frozenset({"step", "provider", "planned"})
 _FIELDS = tuple(field.name for field in attrs.fields(Row) if field.name not in _LEFT_OUT)
 
 
-def _mapping(data: dict[Any, Any]) -> Mapping[Any, Any]:
+def mapping_of(data: dict[Any, Any]) -> Mapping[Any, Any]:
+    """Return a read-only mapping."""
     return MappingProxyType(data)
 
 
 def _reduce_mapping(value: Mapping[Any, Any]) -> tuple[Any, ...]:
-    return _mapping, (dict(value),)
+    return mapping_of, (dict(value),)
 
 
 _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
@@ -95,15 +104,17 @@ def pack(messages: Iterable[Message]) -> bytes:
     return file.getvalue()
 
 
-def unpack(data: bytes, find: FindStep) -> Sequence[Message]:
+def unpack(
+    data: bytes, find: FindStep, *, loads: Callable[[bytes], Any] = pickle.loads
+) -> Sequence[Message]:
     """Return the messages of `pack`.
 
     Args:
         data: The bytes, from a worker of the own run.
         find: Returns what is not sent with a row.
+        loads: Unpickles them. Dask itself unpickles everything that workers send.
     """
-    # Dask itself unpickles everything that workers send.
-    found: list[Any] = pickle.loads(data)  # noqa: S301
+    found: list[Any] = loads(data)
     return [_row(one, find) if isinstance(one, list) else one for one in found]
 
 
