@@ -14,7 +14,6 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
-from trioeval.scaleout.lane_sharing import called_lanes, shares_lanes
 from trioeval.scaleout.messages import WorkerFacts
 from trioeval.scaleout.shards import LaneUse
 from trioeval.text import counted
@@ -134,6 +133,22 @@ def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
     ]
 
 
+def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
+    """Return the lanes whose calls take time or cost something."""
+    return frozenset(
+        lane
+        for part in prepared.parts
+        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
+        if not spec.is_instant_and_free
+    )
+
+
+def shares_lanes(prepared: PreparedSuite, *, lane_owner: bool) -> bool:
+    """Return whether the limits of the lanes are kept in Redis, instead of by one owner of each lane."""
+    limits = prepared.suite.limits
+    return limits is not None and limits.backend == "redis" and not lane_owner
+
+
 def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozenset[str]:
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
@@ -146,13 +161,14 @@ def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozens
     """
     if shares_lanes(prepared, lane_owner=lane_owner):
         return frozenset()
+    called = called_lanes(prepared)
     limits = prepared.suite.limits
     is_local = limits is None or limits.backend == "memory" or lane_owner
     shared = set() if is_local else {*prepared.lane_limits}
     return frozenset(
         spec.name
         for spec in prepared.lane_specs
-        if spec.rpm or spec.tpm or spec.min_gap or spec.name in called_lanes(prepared) - shared
+        if spec.rpm or spec.tpm or spec.min_gap or spec.name in called - shared
     )
 
 

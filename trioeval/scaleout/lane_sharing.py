@@ -29,6 +29,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import LaneSpec, Permit, Permits, Shortage
 from trioeval.limits.backend import SharedLimits
 from trioeval.limits.model import MOST, LimitKey, LimitState, SharedLimit, Unit
+from trioeval.scaleout.facts import called_lanes
 
 HOLD_SECONDS = 15.0
 """Seconds after which the slots of a lost worker are free again; living workers extend theirs."""
@@ -39,22 +40,6 @@ _REPORTED_BURST = 2
 """Starts in one window of a reported rate: as in a lane, a late one must not delay the next."""
 _NO_RATE = 1.0
 """Seconds of the window of the reported rate while none is reported."""
-
-
-def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
-    """Return the lanes with calls that are not both free and instant."""
-    return frozenset(
-        lane
-        for part in prepared.parts
-        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
-        if not spec.is_instant_and_free
-    )
-
-
-def shares_lanes(prepared: PreparedSuite, *, lane_owner: bool) -> bool:
-    """Return whether the limits of the lanes are kept in Redis, instead of by one owner of each lane."""
-    limits = prepared.suite.limits
-    return limits is not None and limits.backend == "redis" and not lane_owner
 
 
 @attrs.frozen

@@ -30,8 +30,7 @@ from trioeval.limits.open import requires_extra
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.scaleout.facts import suite_digest, versions
-from trioeval.scaleout.lane_sharing import shares_lanes
+from trioeval.scaleout.facts import shares_lanes, suite_digest, versions
 from trioeval.scaleout.messages import (
     JournalPosition,
     Message,
