@@ -21,11 +21,9 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
+from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, steps_of, unpack
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
 from trioeval.scaleout.worker import LoadSuite
-from trioeval.suite.expand import Step
-from trioeval.suite.model import ProviderEntry
 
 REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
@@ -240,18 +238,6 @@ class DaskCluster:
             self._lost_sessions[worker] = session
             if self._events is not None:
                 self._events.on_loss(worker)
-
-
-def steps_of(prepared: PreparedSuite) -> FindStep:
-    """Return a function that finds the step of a row and its provider."""
-    parts = {part.id: part.prepared for part in prepared.parts}
-
-    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
-        steps = parts[task].steps
-        step = steps[index]
-        return step, steps.suite.providers[step.column.provider_index]
-
-    return find
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -77,6 +78,19 @@ Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | JournalP
 
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
 """Returns the step of a row and its provider, by the id of its task and its index."""
+
+
+def steps_of(prepared: PreparedSuite) -> FindStep:
+    """Return a function that finds the step of a row and its provider."""
+    parts = {part.id: part.prepared for part in prepared.parts}
+
+    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
+        steps = parts[task].steps
+        step = steps[index]
+        return step, steps.suite.providers[step.column.provider_index]
+
+    return find
+
 
 _LEFT_OUT = frozenset({"step", "provider", "planned"})
 _FIELDS = tuple(field.name for field in attrs.fields(Row) if field.name not in _LEFT_OUT)

@@ -176,6 +176,18 @@ class RunRedis:
     """The record of the run; its rest is recorded and the journal deleted at the end, if it is set."""
     events: JournalledEvents | None = None
 
+    def follow(
+        self,
+        events: ClusterEvents,
+        session_of: Callable[[str], str | None],
+        run: RecordedRun,
+        warn: Callable[[str], None],
+    ) -> JournalledEvents:
+        """Return the events of the cluster with the journal; see `JournalledEvents`."""
+        self.run = run
+        self.events = JournalledEvents(events, self.reader, session_of, run, warn)
+        return self.events
+
     async def begin(self) -> None:
         """Check the server, and define the limits of the lanes. A checkpoint.
 
@@ -284,7 +296,6 @@ async def recover(
 async def recover_run(
     prepared: PreparedSuite,
     run_id: str,
-    find: FindStep,
     run: RecordedRun,
     warn: Callable[[str], None],
 ) -> None:
@@ -293,7 +304,6 @@ async def recover_run(
     Args:
         prepared: The suite.
         run_id: The id of the run.
-        find: Returns what is not sent with a row.
         run: The record of the run, which continues.
         warn: Called if the journal is unreachable, and with the number of replies found.
 
@@ -305,7 +315,7 @@ async def recover_run(
         return
     async with open_link(settings.url, settings.request_timeout_ms / 1000) as link:
         keys = JournalKeys(settings.namespace, run_id)
-        reader = JournalReader(link, keys, find)
+        reader = JournalReader(link, keys)
         try:
             received: dict[str, int] = {}
             count = await recover(reader, run, received)

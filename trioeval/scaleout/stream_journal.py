@@ -22,7 +22,7 @@ import io
 import pickle
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import trio
@@ -141,6 +141,15 @@ def read_safely(data: bytes) -> Any:
         pickle.UnpicklingError: It names something else, or is not complete.
     """
     return _SafeUnpickler(io.BytesIO(data)).load()
+
+
+def _without_rows(data: bytes) -> list[Any]:
+    """Return unpickled messages but rows, which are sent as lists of their values."""
+    return [one for one in read_safely(data) if not isinstance(one, list)]
+
+
+def _no_rows(_task: str | None, _index: int) -> NoReturn:
+    raise LookupError("rows are left out")
 
 
 @attrs.frozen
@@ -263,12 +272,12 @@ class JournalReader:
     Args:
         link: The server.
         keys: The names of the run.
-        find: Returns what is not sent with a row.
+        find: Returns what is not sent with a row; None leaves rows out.
     """
 
     _link: RedisLink
     _keys: JournalKeys
-    _find: FindStep
+    _find: FindStep | None = None
 
     async def formats(self) -> Mapping[str, str]:
         """Return the format of the messages of each session. A checkpoint.
@@ -319,7 +328,10 @@ class JournalReader:
         )
         number = int(bytes(name).partition(b"-")[0])
         try:
-            messages = unpack(fields[_DATA], self._find, loads=read_safely)
+            if self._find is None:
+                messages = unpack(fields[_DATA], _no_rows, loads=_without_rows)
+            else:
+                messages = unpack(fields[_DATA], self._find, loads=read_safely)
         except (
             pickle.UnpicklingError,
             AttributeError,
