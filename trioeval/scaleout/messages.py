@@ -16,6 +16,7 @@ import attrs
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row
+from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
@@ -76,9 +77,6 @@ class JournalPosition:
 Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | JournalPosition
 """A message of a worker, sent as soon as its event happens."""
 
-FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
-"""Returns the step of a row and its provider, by the id of its task and its index."""
-
 
 def steps_of(prepared: PreparedSuite) -> FindStep:
     """Return a function that finds the step of a row and its provider."""
@@ -90,10 +88,6 @@ def steps_of(prepared: PreparedSuite) -> FindStep:
         return step, steps.suite.providers[step.column.provider_index]
 
     return find
-
-
-_LEFT_OUT = frozenset({"step", "provider", "planned"})
-_FIELDS = tuple(field.name for field in attrs.fields(Row) if field.name not in _LEFT_OUT)
 
 
 def mapping_of(data: dict[Any, Any]) -> Mapping[Any, Any]:
@@ -109,12 +103,26 @@ _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
 """The reducers of objects that Python itself cannot pickle."""
 
 
+ROW, _CALL, _OTHER = "r", "c", "o"
+"""The kinds of messages as they are pickled."""
+
+
 def pack(messages: Iterable[Message]) -> bytes:
     """Return messages as bytes."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=5)
     pickler.dispatch_table = _REDUCERS
-    pickler.dump([_values(one) if isinstance(one, Row) else one for one in messages])
+    plain = PlainWriter()
+    written: list[tuple[str, Any]] = []
+    for one in messages:
+        match one:
+            case Row():
+                written.append((ROW, plain.row(one)))
+            case CallRecord():
+                written.append((_CALL, plain.call(one)))
+            case _:
+                written.append((_OTHER, one))
+    pickler.dump((plain.replies, written))
     return file.getvalue()
 
 
@@ -128,15 +136,7 @@ def unpack(
         find: Returns what is not sent with a row.
         loads: Unpickles them. Dask itself unpickles everything that workers send.
     """
-    found: list[Any] = loads(data)
-    return [_row(one, find) if isinstance(one, list) else one for one in found]
-
-
-def _values(row: Row) -> list[Any]:
-    return [getattr(row, name) for name in _FIELDS]
-
-
-def _row(values: list[Any], find: FindStep) -> Row:
-    named = dict(zip(_FIELDS, values, strict=True))
-    step, provider = find(named["task"], named["index"])
-    return Row(step=step, provider=provider, planned=None, **named)
+    replies, written = loads(data)
+    plain = PlainReader.of(replies, find)
+    readers: Mapping[str, Callable[[Any], Message]] = {ROW: plain.row, _CALL: plain.call}
+    return [readers[kind](one) if kind in readers else one for kind, one in written]

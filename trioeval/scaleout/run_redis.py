@@ -25,7 +25,8 @@ from trioeval.providers import Reply
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.lane_news import news_key
 from trioeval.scaleout.lane_sharing import SharedLane, shared_lanes
-from trioeval.scaleout.messages import FindStep, JournalPosition, Message, RejectedReply
+from trioeval.scaleout.messages import JournalPosition, Message, RejectedReply
+from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.stream_journal import (
     JournalEntry,
     JournalKeys,

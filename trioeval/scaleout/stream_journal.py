@@ -35,7 +35,8 @@ from trioeval.evaluation.row import Row
 from trioeval.limits.redis import RedisLink
 from trioeval.providers.secrets import spellings, surely_keys
 from trioeval.scaleout.facts import versions
-from trioeval.scaleout.messages import FindStep, Message, RejectedReply, pack, unpack
+from trioeval.scaleout.messages import ROW, Message, RejectedReply, pack, unpack
+from trioeval.scaleout.plain_rows import FindStep
 
 FORMAT = 1
 """Increased with every change of the messages that an earlier reader would misread."""
@@ -143,9 +144,10 @@ def read_safely(data: bytes) -> Any:
     return _SafeUnpickler(io.BytesIO(data)).load()
 
 
-def _without_rows(data: bytes) -> list[Any]:
-    """Return unpickled messages but rows, which are sent as lists of their values."""
-    return [one for one in read_safely(data) if not isinstance(one, list)]
+def _without_rows(data: bytes) -> Any:
+    """Return unpickled messages but rows."""
+    replies, written = read_safely(data)
+    return replies, [(kind, one) for kind, one in written if kind != ROW]
 
 
 def _no_rows(_task: str | None, _index: int) -> NoReturn:
