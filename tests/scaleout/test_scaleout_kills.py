@@ -115,7 +115,7 @@ def check_rows(path: Path, alone: Sequence[Row]) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [
         (row["testIdx"], row["response"]["output"], row["success"], row["score"]) for row in rows
-    ] == [(row.index, row.output, row.status is Status.PASSED, row.score) for row in alone]
+    ] == [(row.index, row.output, row.status is Status.PASS, row.score) for row in alone]
 
 
 def check_starts(log: Sequence[dict[str, Any]]) -> None:

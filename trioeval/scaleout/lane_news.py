@@ -14,8 +14,8 @@ Laws: RETRY_AFTER, AIMD.
 """
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NoReturn
 
 import attrs
 import orjson
@@ -25,7 +25,6 @@ from coredis.exceptions import RedisError
 from trioeval.errors import LimitError
 from trioeval.kernel import Event, Lanes
 from trioeval.kernel.events import CallEnded, LimitChanged, Throttled
-from trioeval.kernel.lane import Lane
 from trioeval.limits.model import LONGEST_PAUSE
 from trioeval.limits.redis import RedisLimits, RedisLink
 from trioeval.scaleout.lane_sharing import SharedLane, reported_rate
@@ -34,12 +33,36 @@ KEPT_SECONDS = 86_400
 """Seconds for which the adaptive limits of a run are kept for workers that join."""
 _BRIEF = 0.01
 """A block of fewer seconds is over when the others hear of it."""
+_SETTLED_AFTER = 0.1
+"""Seconds after which an adaptive limit is passed on: during a wave of refusals it is lower for a moment."""
 _RECONNECT = 1.0
 
 
 def news_key(namespace: str, run_id: str) -> str:
     """Return the name of the channel, and of the hash, with the adaptive limits of a run."""
     return f"{{{namespace}}}:run:{run_id}:lanes"
+
+
+@attrs.define(eq=False)
+class _Changes:
+    """The lanes that may have changed."""
+
+    _lanes: dict[str, None] = attrs.field(factory=dict)
+    _event: trio.Event = attrs.field(factory=trio.Event)
+
+    def add(self, lane: str) -> None:
+        """Add a lane."""
+        self._lanes[lane] = None
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for one. A checkpoint."""
+        await self._event.wait()
+
+    def take(self) -> Iterable[str]:
+        """Return and forget them."""
+        lanes, self._lanes, self._event = self._lanes, {}, trio.Event()
+        return lanes
 
 
 @attrs.define
@@ -71,8 +94,8 @@ class LaneNews:
     _key: str
     _sender: str
     _known: dict[str, _Known] = attrs.field(init=False)
-    _changed: dict[str, None] = attrs.field(init=False, factory=dict)
-    _news: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _waits: _Changes = attrs.field(init=False, factory=_Changes)
+    _limits: _Changes = attrs.field(init=False, factory=_Changes)
 
     @_known.default
     def _own_limits(self) -> dict[str, _Known]:
@@ -82,20 +105,26 @@ class LaneNews:
         """Note that a lane may have learned something; an observer of the runs on the lanes."""
         match event:
             case CallEnded() | LimitChanged() | Throttled() if event.lane in self._shared:
-                self._changed[event.lane] = None
-                self._news.set()
+                self._waits.add(event.lane)
+                self._limits.add(event.lane)
             case _:
                 return
 
     async def send_continuously(self) -> None:
         """Pass news on, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_changed, self._waits, 0.0, self._send_waits)
+            nursery.start_soon(self._send_changed, self._limits, _SETTLED_AFTER, self._send_limit)
+
+    async def _send_changed(
+        self, changes: _Changes, delay: float, send: Callable[[str], Awaitable[None]]
+    ) -> NoReturn:
         while True:
-            await self._news.wait()
-            self._news = trio.Event()
-            changed, self._changed = self._changed, {}
-            for name in changed:
+            await changes.wait()
+            await trio.sleep(delay)
+            for name in changes.take():
                 with contextlib.suppress(LimitError, RedisError):
-                    await self._send(name, self._lanes[name])
+                    await send(name)
 
     async def listen(self) -> None:
         """Cut the limits of the lanes as other workers do, until cancelled."""
@@ -104,8 +133,9 @@ class LaneNews:
                 await self._listen()
             await trio.sleep(_RECONNECT)
 
-    async def _send(self, name: str, lane: Lane) -> None:
-        known, shared, throttle = self._known[name], self._shared[name], lane.throttle
+    async def _send_waits(self, name: str) -> None:
+        """Pass on a wait and a rate that the server of a lane has named."""
+        known, shared, throttle = self._known[name], self._shared[name], self._lanes[name].throttle
         until, wait = throttle.blocked_until, throttle.blocked_until - trio.current_time()
         if until > known.blocked_until and wait > _BRIEF:
             known.blocked_until = until
@@ -113,7 +143,10 @@ class LaneNews:
         if (period := throttle.reported_period) != known.period:
             known.period = period
             await self._backend.define(reported_rate(shared.reported_rate, period))
-        limit = throttle.limit.limit
+
+    async def _send_limit(self, name: str) -> None:
+        """Pass on the adaptive limit of a lane."""
+        known, limit = self._known[name], self._lanes[name].throttle.limit.limit
         if limit != known.limit:
             is_cut, known.limit = limit < known.limit, limit
             await self._link.request(b"HSET", self._key, name, limit)
