@@ -125,7 +125,11 @@ class Coordinator:
     """The rows that no worker has, by group."""
     _rows: dict[tuple[str | None, int], SentRow] = attrs.field(init=False, factory=dict)
     _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
-    _workers: dict[str, None] = attrs.field(init=False, factory=dict)
+    _workers: dict[str, dict[int, _LiveShard]] = attrs.field(init=False, factory=dict)
+    """The shards of each worker, by number."""
+    _supplied: set[tuple[str, str | None]] = attrs.field(init=False, factory=set)
+    """Workers that have enough rows of a group, until one of these ends. With a thousand workers, looking at
+    all of them whenever a row arrives would cost more than the rows."""
     _owners: dict[str, str] = attrs.field(init=False, factory=dict)
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
@@ -202,22 +206,21 @@ class Coordinator:
 
     def on_worker(self, worker: str) -> None:
         """Handle a worker that can run shards."""
-        self._workers[worker] = None
+        self._workers.setdefault(worker, {})
         self._changed.set()
 
     def on_loss(self, worker: str) -> None:
         """Handle the loss of a worker: its rows are placed again."""
         if worker not in self._workers:
             return
-        del self._workers[worker]
+        lost = self._workers.pop(worker)
         self._owners = {group: one for group, one in self._owners.items() if one != worker}
-        for number, shard in [*self._shards.items()]:
-            if shard.worker == worker:
-                del self._shards[number]
-                self._cluster.cancel(number)  # else a worker with the same address might run it
-                for row in shard.left.values():
-                    row.losses += 1
-                self._place_again(shard)
+        for number, shard in [*lost.items()]:
+            self._remove_shard(number)
+            self._cluster.cancel(number)  # else a worker with the same address might run it
+            for row in shard.left.values():
+                row.losses += 1
+            self._place_again(shard)
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         """Record what a worker has sent."""
@@ -238,7 +241,7 @@ class Coordinator:
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
-        shard = self._shards.pop(number, None)
+        shard = self._remove_shard(number)
         if shard is None:
             return
         if error is None and not shard.left:
@@ -313,7 +316,7 @@ class Coordinator:
         self._rows.pop((row.block.task.id, row.index), None)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
-            del self._shards[number]
+            self._remove_shard(number)
             self._cluster.cancel(number)
 
     def _leave_shard(self, row: SentRow) -> _LiveShard | None:
@@ -322,14 +325,24 @@ class Coordinator:
         shard = None if number is None else self._shards.get(number)
         if shard is not None:
             shard.left.pop(row.index, None)
+            self._supplied.discard((shard.worker, shard.group))
+        return shard
+
+    def _remove_shard(self, number: int) -> _LiveShard | None:
+        """Remove a shard, and return it; None if it was removed before."""
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            self._workers.get(shard.worker, {}).pop(number, None)
+            self._supplied.discard((shard.worker, shard.group))
         return shard
 
     def _send(self) -> None:
         """Send shards until no worker can take more, or no row waits."""
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
-                while self._send_shard(worker, group, waiting):
-                    pass
+                if (worker, group) not in self._supplied:
+                    while self._send_shard(worker, group, waiting):
+                        pass
 
     def _takers(self, group: str | None) -> Sequence[str]:
         """Return the workers that may run rows of a group."""
@@ -349,12 +362,12 @@ class Coordinator:
             return False
         workers = 1 if group is not None else len(self._workers)
         running = sum(
-            len(shard.left)
-            for shard in self._shards.values()
-            if shard.worker == worker and shard.group == group
+            len(shard.left) for shard in self._workers[worker].values() if shard.group == group
         )
         width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
         size = next_rows(shard_rows(seconds, len(waiting), workers, width), running)
+        if not size:
+            self._supplied.add((worker, group))
         rows: list[SentRow] = []
         while waiting and len(rows) < size:
             row = waiting[0]
@@ -377,9 +390,10 @@ class Coordinator:
     def _submit(self, worker: str, group: str | None, rows: Sequence[SentRow]) -> None:
         number, task = next(self._numbers), rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
-        self._shards[number] = _LiveShard(
+        shard = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
         )
+        self._shards[number] = self._workers[worker][number] = shard
         for row in rows:
             row.is_sent, row.shard = True, number
         self._cluster.submit(

@@ -267,7 +267,8 @@ class StoredRun(RunJournal):
         for write in new:
             self._writer.put(write)
         for key in rejected:
-            self.reject(key)
+            if key.task in self._place.parts:
+                self.reject(key)
         return len(new)
 
     def row(self, row: Row, /) -> None:
