@@ -1,4 +1,4 @@
-"""What a lane of one worker learns reaches the lanes of the others, through a real Redis server."""
+"""The news of a lane of one worker reach the lanes of the others, through a real Redis server."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
@@ -88,7 +88,7 @@ async def denial(limits: RedisLimits, name: str) -> Denied | None:
     return found if isinstance(found, Denied) else None
 
 
-def test_a_wait_that_one_worker_is_told_pauses_the_lane_for_all_and_is_never_shortened(
+def test_a_wait_named_to_one_worker_pauses_the_lane_for_all_and_is_never_shortened(
     server: RedisServer,
 ) -> None:
     """RETRY_AFTER over all workers."""

@@ -91,9 +91,11 @@ async def opened(
     async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
         warn = ([] if warnings is None else warnings).append
         journal = WorkerJournal(link, KEYS, session, SecretMask.of([API_KEY]), warn)
+        reader = JournalReader(link, KEYS, steps_of(PREPARED))
+        await reader.begin()
         await journal.open()
         nursery.start_soon(journal.serve)
-        yield link, journal, JournalReader(link, KEYS, steps_of(PREPARED))
+        yield link, journal, reader
         nursery.cancel_scope.cancel()
 
 
@@ -215,6 +217,9 @@ def test_nothing_is_added_to_the_journal_of_a_run_that_has_ended(server: RedisSe
             journal.add(call(1))
             while journal._requests:
                 await trio.lowlevel.checkpoint()
+            late = WorkerJournal(link, KEYS, "late", SecretMask(()), print)
+            with pytest.raises(UsageError, match="the run has ended"):
+                await late.open()
             assert await link.request(b"DBSIZE") == 0
 
     trio.run(main)
@@ -276,26 +281,28 @@ class ToyRun:
 
 @attrs.define
 class ToyEvents:
-    """A coordinator that only records what it is told."""
+    """A coordinator that only records its events."""
 
-    told: list[object] = attrs.field(factory=list)
+    seen: list[object] = attrs.field(factory=list)
     lost: trio.Event = attrs.field(factory=trio.Event)
 
     def on_worker(self, worker: str) -> None:
-        self.told.append(f"join {worker}")
+        self.seen.append(f"join {worker}")
 
     def on_loss(self, worker: str) -> None:
-        self.told.append(f"loss {worker}")
+        self.seen.append(f"loss {worker}")
         self.lost.set()
 
     def on_messages(self, messages: Sequence[Message]) -> None:
-        self.told += [one.key.index for one in messages if isinstance(one, CallRecord)]
+        self.seen += [one.key.index for one in messages if isinstance(one, CallRecord)]
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
-        self.told.append(f"end {number} {error}")
+        self.seen.append(f"end {number} {error}")
 
 
-def test_a_loss_is_told_after_the_messages_that_only_the_journal_has(server: RedisServer) -> None:
+def test_a_loss_is_reported_after_the_messages_that_only_the_journal_has(
+    server: RedisServer,
+) -> None:
     """RESUME, ONCE: no message is passed on twice, and events after the loss stay after it."""
     events = ToyEvents()
 
@@ -320,7 +327,7 @@ def test_a_loss_is_told_after_the_messages_that_only_the_journal_has(server: Red
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-    assert events.told == [
+    assert events.seen == [
         *("join v", 0, 1, 2, 3, 4, "loss w", "join w", "end 7 None", "loss unknown")
     ]
 
@@ -347,7 +354,7 @@ def test_what_is_durable_is_trimmed_while_the_run_runs(
     trio.run(main)
 
 
-def test_an_unreadable_journal_is_warned_of_and_the_loss_is_told(server: RedisServer) -> None:
+def test_an_unreadable_journal_is_warned_of_and_the_loss_is_reported(server: RedisServer) -> None:
     events, warnings = ToyEvents(), list[str]()
 
     async def main() -> None:
@@ -360,7 +367,7 @@ def test_an_unreadable_journal_is_warned_of_and_the_loss_is_told(server: RedisSe
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-    assert events.told == ["loss w"]
+    assert events.seen == ["loss w"]
     assert len(warnings) == 1
     assert "the journal of a lost worker cannot be read" in warnings[0]
 

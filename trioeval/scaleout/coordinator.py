@@ -117,7 +117,7 @@ class Coordinator:
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
     _lane_owner: bool = False
-    """Whether each lane has one owner, although the suite has Redis."""
+    """True if each lane has one owner, although the suite has Redis."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""

@@ -1,4 +1,4 @@
-"""What the lanes of one worker learn about a provider, passed on to the other workers of a run.
+"""The news of the lanes of one worker about a provider, for the other workers of a run.
 
 * A wait that the server asked for pauses the shared slots of the lane. A pause is part of the decision about
   a lease, so no other worker starts a call after it, nor does one that joins later. It is never shortened.

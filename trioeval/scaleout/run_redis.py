@@ -196,7 +196,7 @@ class RunRedis:
             UsageError: The server is unreachable, or too old; nothing was started.
         """
         try:
-            await self._link.request(b"PING")
+            await self.reader.begin()
             for limit in {one.key: one for lane in self._lanes for one in lane.limits}.values():
                 await self._limits.define(limit)
         except _LOST as error:
@@ -205,6 +205,7 @@ class RunRedis:
 
     async def end(self) -> None:
         """Record what only the journal has, and delete everything of the run. A checkpoint."""
+        await self.reader.end()  # a worker that joins only now must not create anything
         if self.run is not None:
             received = {} if self.events is None else self.events.received
             await recover(self.reader, self.run, received)

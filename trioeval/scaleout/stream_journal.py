@@ -48,6 +48,8 @@ _LOST = (LimitError, RedisError, OSError, TimeoutError)
 """The exceptions of a server that does not answer, or not as it should."""
 
 _DATA, _MASKED = b"d", b"m"
+_RUN = "run"
+"""The field of the hash of sessions that exists while the run runs."""
 _BUILTINS = frozenset({"bytearray", "complex", "dict", "frozenset", "list", "set", "tuple"})
 _OTHERS = frozenset(
     {
@@ -196,11 +198,14 @@ class WorkerJournal:
         """Create the stream. A checkpoint.
 
         Raises:
+            UsageError: The run has ended: this worker has joined too late.
             LimitError: The server is unreachable, or rejects this client.
             RedisError: It does not know streams.
         """
         stream, sessions = self._keys.stream(self.session), self._keys.sessions
         request = self._link.request
+        if not await request(b"HEXISTS", sessions, _RUN):
+            raise UsageError("the run has ended")
         await request(b"HSET", sessions, self.session, journal_format())
         await request(b"EXPIRE", sessions, KEPT_SECONDS)
         await request(b"XADD", stream, "0-1", "v", FORMAT)
@@ -281,6 +286,25 @@ class JournalReader:
     _keys: JournalKeys
     _find: FindStep | None = None
 
+    async def begin(self) -> None:
+        """Note that the run runs, so that workers may create streams. A checkpoint.
+
+        Raises:
+            LimitError: The server is unreachable.
+            RedisError: It refuses.
+        """
+        await self._link.request(b"HSET", self._keys.sessions, _RUN, journal_format())
+        await self._link.request(b"EXPIRE", self._keys.sessions, KEPT_SECONDS)
+
+    async def end(self) -> None:
+        """Note that the run does not run any more. A checkpoint.
+
+        Raises:
+            LimitError: The server is unreachable.
+            RedisError: It refuses.
+        """
+        await self._link.request(b"HDEL", self._keys.sessions, _RUN)
+
     async def formats(self) -> Mapping[str, str]:
         """Return the format of the messages of each session. A checkpoint.
 
@@ -289,9 +313,12 @@ class JournalReader:
             RedisError: It refuses.
         """
         found = await self._link.request(b"HGETALL", self._keys.sessions)
-        if isinstance(found, Mapping):
-            return dict(found)
-        return dict(zip(found[::2], found[1::2], strict=True))
+        pairs = (
+            found.items()
+            if isinstance(found, Mapping)
+            else zip(found[::2], found[1::2], strict=True)
+        )
+        return {session: text for session, text in pairs if session != _RUN}
 
     async def is_empty(self, session: str) -> bool:
         """Return whether the stream of a session has no messages. A checkpoint.

@@ -212,7 +212,7 @@ class WorkerSession:
     _run_id: str | None
     _send: Callable[[bytes], None]
     _lane_owner: bool = False
-    """Whether each lane has one owner, although the suite has Redis."""
+    """True if each lane has one owner, although the suite has Redis."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _token: trio.lowlevel.TrioToken | None = attrs.field(init=False, default=None)

@@ -1,4 +1,3 @@
-# Separate from `scaleout.worker`: it is imported only if the suite has Redis, which needs an extra.
 """The Redis server of a run, as one worker uses it: the limits of its lanes, its news, and its journal."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence

@@ -117,7 +117,7 @@ class ScaleOut:
     address: ClusterAddress
     suite: WorkerSuite
     lane_owner: bool = False
-    """Whether each lane has one owner, although the suite has Redis."""
+    """True if each lane has one owner, although the suite has Redis."""
 
     @classmethod
     def of(
