@@ -17,7 +17,7 @@ from trioeval.report.activity import Activity
 from trioeval.report.worker_lanes import WorkerLanes
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator
-from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import SessionOptions
 from trioeval.scaleout.workers import SourceLoader, open_coordinated, open_run, open_workers
 
@@ -42,7 +42,7 @@ async def seconds(path: str, workers: int) -> tuple[float, float]:
         began_at, computed = time.perf_counter(), time.process_time()
         views = WorkerViews(lanes=WorkerLanes(Activity(trio.current_time())))
         coordinator = Coordinator(cluster, prepared, stop, print)
-        async with open_coordinated(cluster, coordinator, views):
+        async with open_coordinated(cluster, coordinator, WatchedCluster(coordinator, views)):
             await run_with_options(
                 prepared, RunOptions(emit=ignore, stop=stop, adapt=coordinator.adapt)
             )

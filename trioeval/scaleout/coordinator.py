@@ -32,7 +32,7 @@ from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.datasets import SentDatasets
-from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
+from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes, shares_lanes
 from trioeval.scaleout.messages import (
     AnyShard,
     CreatedJob,
@@ -140,6 +140,8 @@ class Coordinator:
     """Called before the coordinator itself stops the run, because its workers fail."""
     datasets: SentDatasets = attrs.field(factory=SentDatasets, kw_only=True)
     """The datasets whose groups are made on workers."""
+    _lane_owner: bool = attrs.field(default=False, kw_only=True)
+    """True if each lane has one owner, although the suite has Redis."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
@@ -167,9 +169,11 @@ class Coordinator:
 
     @_groups.default
     def _find_groups(self) -> Mapping[RowKind, str | None]:
-        cap = self._prepared.suite.evaluate_options.max_total_concurrency
-        uses = lane_uses(self._prepared)
-        return owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
+        prepared, uses = self._prepared, lane_uses(self._prepared)
+        cap = prepared.suite.evaluate_options.max_total_concurrency
+        is_capped = cap is not None and not shares_lanes(prepared, lane_owner=self._lane_owner)
+        owned = owned_lanes(prepared, lane_owner=self._lane_owner)
+        return owner_groups(uses, owned, is_capped=is_capped)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:

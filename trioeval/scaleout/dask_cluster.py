@@ -22,7 +22,7 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, SchedulerAddress
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import AnyShard, WorkerFacts, unpack
+from trioeval.scaleout.messages import AnyShard, StepFinder, WorkerFacts, unpack
 from trioeval.scaleout.plugin import (
     RunPlugin,
     perform_shard,
@@ -33,8 +33,6 @@ from trioeval.scaleout.plugin import (
     worker_facts,
 )
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
-from trioeval.suite.expand import Step
-from trioeval.suite.model import ProviderEntry
 
 REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
@@ -51,23 +49,6 @@ _LOCAL_SETTINGS = {
 """The settings of a cluster of this machine, without statistics that nobody reads but that cost computing."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class StepFinder:
-    """Finds the step of a row and its provider; a `FindStep`."""
-
-    _parts: dict[str | None, PreparedSuite]
-
-    def __call__(self, task: str | None, index: int) -> tuple[Step, ProviderEntry]:
-        """Return the step of a row and its provider."""
-        steps = self._parts[task].steps
-        step = steps[index]
-        return step, steps.suite.providers[step.column.provider_index]
-
-    def add(self, part: PreparedTask) -> None:
-        """Set the tests of a task, which were not known before."""
-        self._parts[part.id] = part.prepared
-
-
 @attrs.define(eq=False, repr=False)
 class DaskCluster:
     """The workers of a Dask cluster for one run; a `Cluster`."""
@@ -82,6 +63,8 @@ class DaskCluster:
     _events: ClusterEvents | None = attrs.field(init=False, default=None)
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
+    _lost_sessions: dict[str, str] = attrs.field(init=False, factory=dict)
+    """The last session of each worker that was lost."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
     _late: dict[str, Sequence[Mapping[str, Any]]] = attrs.field(init=False, factory=dict)
     """The rows of other tasks that are tests, by the tasks that have them."""
@@ -139,6 +122,10 @@ class DaskCluster:
     def disconnect(self) -> None:
         """Report nothing more."""
         self._events = None
+
+    def session_of(self, worker: str) -> str | None:
+        """Return the session of a worker, also of one that is lost; None if it is unknown."""
+        return self._sessions.get(worker) or self._lost_sessions.get(worker)
 
     def submit(self, worker: str, shard: AnyShard) -> None:
         """Start a shard on a worker."""
@@ -305,13 +292,11 @@ class DaskCluster:
                 self._events.on_worker(worker)
 
     def _lost(self, worker: str) -> None:
-        if self._sessions.pop(worker, None) is not None and self._events is not None:
-            self._events.on_loss(worker)
-
-
-def steps_of(prepared: PreparedSuite) -> StepFinder:
-    """Return an object that finds the step of a row and its provider."""
-    return StepFinder({part.id: part.prepared for part in prepared.parts})
+        session = self._sessions.pop(worker, None)
+        if session is not None:
+            self._lost_sessions[worker] = session
+            if self._events is not None:
+                self._events.on_loss(worker)
 
 
 @attrs.frozen
@@ -343,6 +328,7 @@ async def open_cluster(
     prepared: PreparedSuite,
     load: LoadSuite,
     *,
+    steps: StepFinder | None = None,
     options: SessionOptions,
     warn: Callable[[str], None],
 ) -> AsyncGenerator[DaskCluster]:
@@ -352,6 +338,7 @@ async def open_cluster(
         address: The cluster.
         prepared: The suite.
         load: Loads the same suite on a worker; must be picklable.
+        steps: Finds the steps of rows, if others use it as well.
         options: What the sessions of the workers do.
         warn: Called with harmless failures.
 
@@ -362,7 +349,7 @@ async def open_cluster(
     own = await trio.to_thread.run_sync(coordinator_facts, prepared)
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
-        cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
+        cluster = DaskCluster(client, name, own, steps or StepFinder.of(prepared), warn)
         own_group = not isinstance(address, SchedulerAddress)
         plugin = RunPlugin(name, client.id, load, options, own_group=own_group)
         await trio.to_thread.run_sync(cluster.check, plugin)

@@ -26,7 +26,8 @@ from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, Reus
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row, RowsNotRun
-from trioeval.kernel import Lanes
+from trioeval.kernel import Event, Lanes
+from trioeval.limits.open import requires_extra
 from trioeval.providers import Reply, Request
 from trioeval.providers.base import KeptJob
 from trioeval.providers.local.record import record_call
@@ -35,11 +36,12 @@ from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.dataset_messages import DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
-from trioeval.scaleout.facts import suite_digest, versions
+from trioeval.scaleout.facts import shares_lanes, suite_digest, versions
 from trioeval.scaleout.lane_reports import LaneReporter
 from trioeval.scaleout.messages import (
     AnyShard,
     CreatedJob,
+    JournalPosition,
     Message,
     RecordingLine,
     RejectedReply,
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
     from trioeval.columns.journal import DatasetJournal
     from trioeval.columns.result import DatasetResult
+    from trioeval.scaleout.stream_journal import WorkerJournal
+    from trioeval.scaleout.worker_redis import WorkerRedis
 
 LoadSuite: TypeAlias = Callable[[], PreparedSuite]
 """Loads and prepares the suite of a run, in any process."""
@@ -87,12 +91,16 @@ class MessageBatch:
     """Messages that wait to be sent, for a few milliseconds at most."""
 
     _send: Callable[[bytes], None]
+    journal: WorkerJournal | None = attrs.field(init=False, default=None)
+    """Gets each message at once; None without Redis."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def add(self, message: Message) -> None:
         """Add a message, in order; sends all of them if they are many."""
         self._waiting.append(message)
+        if self.journal is not None:
+            self.journal.add(message)
         if len(self._waiting) >= _MOST_MESSAGES:
             self.flush()
         else:
@@ -102,6 +110,8 @@ class MessageBatch:
         """Send all messages now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
+            if self.journal is not None:
+                waiting.append(JournalPosition(self.journal.session, self.journal.number))
             self._send(pack(waiting))
 
     async def send_continuously(self) -> None:
@@ -253,6 +263,10 @@ class SessionOptions:
     """True if the lines of a recording are sent."""
     cache: CacheFile | None = None
     """The cache of a worker on the machine of the run; None requests each reply."""
+    uses_redis: bool = False
+    """True if the run has opened the Redis server of its suite, for the journal and shared lanes."""
+    lane_owner: bool = False
+    """True if each lane has one owner, although the run uses Redis."""
 
 
 @attrs.frozen
@@ -318,6 +332,7 @@ class WorkerSession:
     _preparing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
     _cache: ReplyCache | None = attrs.field(init=False, default=None)
     _reporter: LaneReporter | None = attrs.field(init=False, default=None)
+    _redis: WorkerRedis | None = attrs.field(init=False, default=None)
 
     @_batch.default
     def _make_batch(self) -> MessageBatch:
@@ -416,13 +431,11 @@ class WorkerSession:
                 return
             digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
             async with AsyncExitStack() as stack:
-                opened = open_suite_limits(self._prepared, warn=self._warn)
                 try:
-                    limits = await stack.enter_async_context(opened)
+                    self._lanes = await self._open_lanes(self._prepared, stack)
                 except TrioevalError as error:
                     self._facts = attrs.evolve(facts, error=str(error))
                     return
-                self._lanes = make_lanes(self._prepared, limits=limits)
                 if (cache := self._options.cache) is not None:
                     self._cache = await stack.enter_async_context(self._open_cache(cache))
                 self._reporter = LaneReporter(
@@ -435,6 +448,8 @@ class WorkerSession:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._batch.send_continuously)
                     self._nursery.start_soon(self._reporter.report_continuously)
+                    if self._redis is not None:
+                        self._nursery.start_soon(self._redis.serve)
                     self._facts = attrs.evolve(facts, digest=digest)
                     self._ready.set()
                     await trio.sleep_forever()
@@ -465,6 +480,31 @@ class WorkerSession:
             wal=file.wal,
             on_problem=lambda error: self._warn(str(error)),
         )
+
+    async def _open_lanes(self, prepared: PreparedSuite, stack: AsyncExitStack) -> Lanes:
+        """Open the limits of the lanes, and the journal if the suite has Redis.
+
+        Raises:
+            TrioevalError: The server is unreachable.
+        """
+        settings = prepared.suite.limits
+        url = None if settings is None or settings.backend != "redis" else settings.url
+        if url is None or self._options.run_id is None or not self._options.uses_redis:
+            limits = await stack.enter_async_context(open_suite_limits(prepared, warn=self._warn))
+            return make_lanes(prepared, limits=limits)
+        with requires_extra("redis"):
+            from trioeval.scaleout.worker_redis import open_worker_redis
+        opened = open_worker_redis(
+            prepared,
+            url,
+            self._options.run_id,
+            self.id,
+            has_shared_lanes=shares_lanes(prepared, lane_owner=self._options.lane_owner),
+            warn=self._warn,
+        )
+        self._redis = await stack.enter_async_context(opened)
+        self._batch.journal = self._redis.journal
+        return self._redis.lanes
 
     def _begin(self, running: _RunningShard) -> None:
         if self._nursery is None:
@@ -502,7 +542,7 @@ class WorkerSession:
                 emit=_ignore_row,
                 lanes=self._lanes,
                 stop=self._stop,
-                observe=reporter.observe,
+                observe=self._observe,
                 observers=reporter.observer if self._options.events else None,
                 recorder=_ForwardingRecorder(self._batch) if self._options.record else None,
                 run_id=self._options.run_id,
@@ -532,6 +572,13 @@ class WorkerSession:
             part = await trio.to_thread.run_sync(settled_task, part, rows)
             self._parts[task] = part
             return part
+
+    def _observe(self, event: Event) -> None:
+        """Handle an event of the lanes or of a row."""
+        if self._reporter is not None:
+            self._reporter.observe(event)
+        if self._redis is not None:
+            self._redis.observe(event)
 
     def _warn(self, text: str) -> None:
         self._batch.add(WorkerWarning(text))

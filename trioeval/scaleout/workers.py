@@ -24,9 +24,8 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.coordinator import ClusterEvents, Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
-from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.model import Suite
 
@@ -174,7 +173,7 @@ class Workers:
     ) -> SuiteSummary:
         stop = trio.Event() if stop is None else stop
         async with open_run(self, prepared, load, SessionOptions(run_id=run_id)) as cluster:
-            coordinator = Coordinator(cluster, prepared, stop, self.warn)
+            coordinator = Coordinator(cluster, prepared, stop, self.warn, lane_owner=True)
             options = RunOptions(
                 emit=emit,
                 stop=stop,
@@ -183,7 +182,7 @@ class Workers:
                 adapt=coordinator.adapt,
                 datasets=DatasetOptions(place=coordinator.datasets),
             )
-            async with open_coordinated(cluster, coordinator, WorkerViews()):
+            async with open_coordinated(cluster, coordinator, coordinator):
                 return await run_with_options(prepared, options)
 
 
@@ -252,16 +251,16 @@ async def open_run(
 
 @asynccontextmanager
 async def open_coordinated(
-    cluster: DaskCluster, coordinator: Coordinator, views: WorkerViews
+    cluster: DaskCluster, coordinator: Coordinator, events: ClusterEvents
 ) -> AsyncGenerator[None]:
     """Send rows to the workers of a run while the block runs.
 
     Args:
         cluster: The workers.
         coordinator: Sends the rows.
-        views: Receive what the workers report.
+        events: Receives what the workers report, and passes it on to the coordinator.
     """
-    cluster.connect(WatchedCluster(coordinator, views))
+    cluster.connect(events)
     try:
         async with open_coordinator(coordinator):
             yield

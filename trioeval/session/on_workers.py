@@ -14,7 +14,7 @@ from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.facts import check_suite
-from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import SessionOptions
 from trioeval.scaleout.workers import SourceLoader, Workers, open_coordinated, open_run
 from trioeval.session.observers import RunObservers
@@ -100,7 +100,8 @@ class SentRun:
             observers=[observers],
             recorded=stored.recorded_replies,
             recorded_jobs=stored.recorded_jobs,
+            lane_owner=True,
         )
-        views = WorkerViews(lanes=run.worker_lanes)
-        await self._stack.enter_async_context(open_coordinated(self._cluster, coordinator, views))
+        events = WatchedCluster(coordinator, WorkerViews(lanes=run.worker_lanes))
+        await self._stack.enter_async_context(open_coordinated(self._cluster, coordinator, events))
         return coordinator

@@ -20,13 +20,14 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask, Observers, RowOf
 from trioeval.kernel import Admitted, Event, Observer
 from trioeval.kernel.events import guarded
+from trioeval.limits.open import requires_extra
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.datasets import SentDatasets
-from trioeval.scaleout.facts import check_suite
-from trioeval.scaleout.messages import WorkerEvent
-from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.facts import check_suite, shares_lanes
+from trioeval.scaleout.messages import StepFinder, WorkerEvent
+from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import CacheFile, SessionOptions
 from trioeval.scaleout.workers import open_coordinated
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from trioeval.providers.local.record import Recorder
     from trioeval.report.worker_lanes import WorkerLanes
     from trioeval.scaleout.dask_cluster import DaskCluster
+    from trioeval.scaleout.run_redis import RunRedis
     from trioeval.store.run import StoredRun
     from trioeval.telemetry.spans import Telemetry
 
@@ -90,6 +92,9 @@ class OpenWorkers:
 
     _cluster: DaskCluster
     _prepared: PreparedSuite
+    _lane_owner: bool
+    _redis: RunRedis | None
+    """The Redis server of the suite; None without one."""
     datasets: SentDatasets = attrs.field(factory=SentDatasets)
     """The place of the groups of datasets."""
     _views: WorkerViews = attrs.field(init=False, factory=WorkerViews)
@@ -156,9 +161,16 @@ class OpenWorkers:
             recorded_jobs=run.recorded_jobs,
             on_give_up=stopping.workers_failed,
             datasets=self.datasets,
+            lane_owner=self._lane_owner,
         )
-        async with open_coordinated(self._cluster, coordinator, self._views):
+        events = WatchedCluster(coordinator, self._views)
+        journalled = None
+        if self._redis is not None:
+            journalled = self._redis.follow(events, self._cluster.session_of, run, warn)
+        async with open_coordinated(self._cluster, coordinator, journalled or events):
             task_status.started(coordinator.adapt)
+            if journalled is not None:
+                await journalled.serve()
             await trio.sleep_forever()
 
 
@@ -172,6 +184,8 @@ class ScaleOut:
     """True if the events of workers are traced."""
     records: bool = False
     """True if the calls of workers are recorded."""
+    lane_owner: bool = False
+    """True if each lane has one owner, although the suite has Redis."""
 
     @classmethod
     def of(
@@ -202,6 +216,7 @@ class ScaleOut:
             WorkerSuite(suite, sent, suite_changes(prepared)),
             sends_events=flags.output.trace is not None or flags.output.otel,
             records=flags.what.record is not None,
+            lane_owner=given.begin.lane_owner,
         )
 
     @asynccontextmanager
@@ -224,10 +239,15 @@ class ScaleOut:
             events=self.sends_events,
             record=self.records,
             cache=self._cache(storage),
+            uses_redis=uses_redis(prepared),
+            lane_owner=self.lane_owner,
         )
-        opened = open_cluster(self.address, prepared, self.suite, options=options, warn=warn)
-        async with opened as cluster:
-            yield OpenWorkers(cluster, prepared)
+        steps = StepFinder.of(prepared)
+        opened = open_cluster(
+            self.address, prepared, self.suite, steps=steps, options=options, warn=warn
+        )
+        async with self._open_redis(prepared, run_id, steps) as redis, opened as cluster:
+            yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
 
     def _cache(self, storage: RunStorage) -> CacheFile | None:
         """Return the cache that workers of this machine share with the run.
@@ -244,6 +264,49 @@ class ScaleOut:
             wal=storage.wal,
             refresh=storage.refresh,
         )
+
+    @asynccontextmanager
+    async def _open_redis(
+        self, prepared: PreparedSuite, run_id: str, steps: StepFinder
+    ) -> AsyncGenerator[RunRedis | None]:
+        """Open the Redis server of the suite; yield None without one.
+
+        Raises:
+            UsageError: It is unreachable.
+        """
+        if not uses_redis(prepared):
+            yield None
+            return
+        with requires_extra("redis"):
+            from trioeval.scaleout.run_redis import open_run_redis
+        shares = shares_lanes(prepared, lane_owner=self.lane_owner)
+        opened = open_run_redis(prepared, run_id, steps, has_shared_lanes=shares)
+        async with opened as redis:
+            yield redis
+
+
+def uses_redis(prepared: PreparedSuite) -> bool:
+    """Return whether a suite has Redis for shared limits, which then also has the journal of workers."""
+    return prepared.suite.limits is not None and prepared.suite.limits.backend == "redis"
+
+
+async def recover_replies(
+    prepared: PreparedSuite, run: StoredRun, warn: Callable[[str], None]
+) -> None:
+    """Record the replies that only the journal in Redis has of a run that continues. A checkpoint.
+
+    Args:
+        prepared: The suite.
+        run: The run.
+        warn: Called with the number of replies, or if Redis is unreachable.
+
+    Raises:
+        UsageError: They cannot be read.
+    """
+    if uses_redis(prepared):
+        with requires_extra("redis"):
+            from trioeval.scaleout.run_redis import recover_run
+        await recover_run(prepared, run.id, run, warn)
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:
