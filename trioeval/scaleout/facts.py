@@ -102,7 +102,6 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     reads = "rows that read what others store (storeOutputAs, _conversation)"
     found = {
         "agents (type: agent)": is_agent(settings),
-        "seeds from the rows of another task": any(settings.sources()),
         "questions (type: question_eval)": is_question_eval(settings),
         "tests from the rows of another task": part.prepare_with_rows is not None,
         "providers that are functions of the program": prepared.has_own_providers,
