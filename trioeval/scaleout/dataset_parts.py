@@ -1,3 +1,4 @@
+# Separate from `scaleout.worker`: a part of a dataset can be built without a session.
 """The part of a dataset that a worker makes: some of its groups, without files.
 
 A shard of groups is a run of the same dataset that is restricted to them. Everything else is as in any run:
