@@ -20,6 +20,7 @@ from built_datasets import (
     finish,
     llm,
     made,
+    number,
     recorded,
     rows_of,
     stored,
@@ -298,3 +299,25 @@ def test_a_column_in_the_order_of_groups_is_made_by_one_worker(
     assert files_of(folders[1]) == files_of(folders[0])
     assert [row["count"] for row in rows_of(folders[1])][::GROUP] == [4, 8, 12, 16, 18]
     assert (folders[1] / "starts").read_text().split() == ["0", "4", "8", "12", "16"]
+
+
+_REFUSES = """\
+def refuse(row):
+    raise ValueError("no")
+"""
+
+
+def test_too_many_failures_end_a_dataset_on_all_workers(tmp_path: Path, server: HeldServer) -> None:
+    """Every row has an outcome, and most of them are never asked for."""
+    column = {"name": "bad", "type": "python", "target": "file://gen.py:refuse", "requires": ["a"]}
+    suite = suite_of(server.url)
+    suite["tasks"] = [made(number("a"), column, llm("first", "first {{ bad }}"), rows=2000)]
+    (tmp_path / "gen.py").write_text(_REFUSES)
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    text = finish(tmp_path, "s.json", *ON, code=100)
+    assert "too many calls failed permanently" in text
+    assert not served(server, since)
+    counts = dict(stored(tmp_path, "SELECT cause, count(*) FROM dropped_row GROUP BY cause"))
+    assert counts["failed"] >= 5
+    assert sum(counts.values()) < 1000
