@@ -19,6 +19,8 @@ from built_datasets import (
     files_of,
     finish,
     llm,
+    made,
+    number,
     recorded,
     rows_of,
     stored,
@@ -86,7 +88,7 @@ def columns_of_all_kinds(server: HeldServer) -> dict[str, Any]:
             "scope": "full",
             "target": "file://gen.py:place",
             "requires": ["first"],
-            "valueType": "int",
+            "as": "int",
         },
         llm("third", "third {{ word }}", skip={"when": "place % 3 == 0", "value": "none"}),
         {
@@ -224,3 +226,98 @@ def test_columns_and_processors_of_all_kinds_run_on_workers(
     assert all(row["first"].endswith("!") for row in rows)
     dropped = "SELECT cause, count(*) FROM dropped_row GROUP BY cause ORDER BY cause"
     assert stored(tmp_path, dropped) == stored(tmp_path / "whole", dropped)
+
+
+def test_rows_of_an_earlier_task_are_seeds_on_workers(tmp_path: Path, server: HeldServer) -> None:
+    """Each worker gets the rows of its groups, also if they are in files."""
+    size = {"name": "length", "type": "expression", "template": "{{ said | length }}", "as": "int"}
+    words = [{"vars": {"word": f"w{place}"}} for place in range(7)]
+    suite = suite_of(server.url)
+    suite["tasks"] = [
+        {"id": "words", "type": "prompt_eval", "prompts": ["say {{word}}"], "tests": words},
+        {
+            **made(
+                {
+                    "type": "seed",
+                    "fromTask": "words",
+                    "columns": {"word": "vars.word", "said": "output"},
+                    "order": "shuffled",
+                },
+                size,
+                llm("first", "about {{ said }} of {{ word }}"),
+            ),
+            "id": "texts",
+        },
+        made(
+            {"type": "seed", "fromTask": "texts", "columns": ["first"]}, llm("more", "{{ first }}")
+        ),
+    ]
+    folders = tmp_path / "whole", tmp_path / "workers"
+    requests = []
+    for folder, more in zip(folders, [("--no-cache",), ON], strict=True):
+        folder.mkdir()
+        write(folder, suite)
+        since = len(server.prompts)
+        assert "exit 0" in finish(folder, "s.json", *more)
+        requests.append(served(server, since))
+    assert requests[0] == requests[1]
+    for task in ("texts", "made"):
+        assert files_of(folders[1], task) == files_of(folders[0], task) != {}
+
+
+_ORDERED = """\
+import pathlib
+
+
+def count(start, rows):
+    with (pathlib.Path(__file__).parent / "starts").open("a") as file:
+        file.write(f"{start}\\n")
+    return [start + rows] * rows
+"""
+
+
+def test_a_column_in_the_order_of_groups_is_made_by_one_worker(
+    tmp_path: Path, server: HeldServer
+) -> None:
+    """The groups come in their order, in one process."""
+    column = {
+        "name": "count",
+        "type": "python",
+        "scope": "scratch",
+        "target": "file://gen.py:count",
+        "ordered": True,
+        "as": "int",
+    }
+    suite = suite_of(server.url)
+    suite["tasks"] = [made(column, llm("first", "first {{ count }}"))]
+    folders = tmp_path / "whole", tmp_path / "workers"
+    for folder, more in zip(folders, [("--no-cache",), ON], strict=True):
+        folder.mkdir()
+        (folder / "gen.py").write_text(_ORDERED)
+        write(folder, suite)
+        finish(folder, "s.json", *more)
+    assert files_of(folders[1]) == files_of(folders[0])
+    assert [row["count"] for row in rows_of(folders[1])][::GROUP] == [4, 8, 12, 16, 18]
+    assert (folders[1] / "starts").read_text().split() == ["0", "4", "8", "12", "16"]
+
+
+_REFUSES = """\
+def refuse(row):
+    raise ValueError("no")
+"""
+
+
+def test_too_many_failures_end_a_dataset_on_all_workers(tmp_path: Path, server: HeldServer) -> None:
+    """Every row has an outcome, and most of them are never asked for."""
+    column = {"name": "bad", "type": "python", "target": "file://gen.py:refuse", "requires": ["a"]}
+    suite = suite_of(server.url)
+    suite["tasks"] = [made(number("a"), column, llm("first", "first {{ bad }}"), rows=2000)]
+    (tmp_path / "gen.py").write_text(_REFUSES)
+    write(tmp_path, suite)
+    since = len(server.prompts)
+    text = finish(tmp_path, "s.json", *ON, code=100)
+    assert "too many calls failed permanently" in text
+    assert not served(server, since)
+    counts = dict(stored(tmp_path, "SELECT cause, count(*) FROM dropped_row GROUP BY cause"))
+    assert counts["failed"] >= 5
+    assert sum(counts.values()) < 1000

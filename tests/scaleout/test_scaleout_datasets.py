@@ -6,7 +6,17 @@ from typing import Any
 
 import attrs
 import pytest
-from dataset_scripted import Built, MemoryDatasetJournal, Provider, built, dataset, seeds, whole
+import trio
+from dataset_scripted import (
+    Built,
+    MemoryDatasetJournal,
+    Provider,
+    built,
+    dataset,
+    lanes_of,
+    seeds,
+    whole,
+)
 from dataset_workers import Losses, ToyGroupWorkers, building_on_workers
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -14,8 +24,12 @@ from test_dataset_laws import Drawn, Play, check, drawn_datasets, lasting
 
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.makers.base import GroupOrder, Made
+from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import Processed, Rows, StageProcessor, Stages
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.kernel import Calls, LaneSpec
+from trioeval.providers import Reply
+from trioeval.scaleout.datasets import SentDatasets
 from trioeval.testing import run_virtual
 
 EXAMPLES = settings().max_examples
@@ -160,6 +174,49 @@ def test_a_group_of_which_each_lost_worker_made_a_cell_is_not_lost() -> None:
     assert found.numbers == [0, 1, 2, 3, 4]
     assert len(toys.shards) == 5
     assert [asked.attempts[row] for row in range(5)] == [1, 2, 2, 2, 2]
+
+
+def test_replies_that_arrived_go_with_a_group_that_is_placed_again() -> None:
+    """A cell of several calls continues; a reply that was rejected is requested again."""
+    spec = dataset(Provider("a", "p", seconds=2.0).col(), rows=4, size=2)
+    keys = [CallKey("t", row, "cell", bytes(16)) for row in (0, 1, 3)]
+
+    async def main() -> ToyGroupWorkers:
+        lanes = [LaneSpec("p", 1, adaptive="off")]
+        async with trio.open_nursery() as nursery:
+            toys = ToyGroupWorkers(nursery, spec, lanes)
+            toys.datasets = datasets = SentDatasets()
+            datasets.connect(toys)
+            toys.join("first")
+            run = DatasetRun(datasets.adapt(spec), MemoryOutput(spec.grouping))
+            datasets.on_open(run)
+
+            async def change() -> None:
+                await trio.sleep(0.5)
+                for key in keys:
+                    datasets.on_call(
+                        CallRecord(
+                            key=key,
+                            provider="p",
+                            prompt="q",
+                            answer=Reply(output=key.index),
+                            latency_ms=1.0,
+                        )
+                    )
+                datasets.on_reject(keys[1])
+                toys.lose("first")
+                toys.join("second")
+
+            nursery.start_soon(change)
+            await run.build(lanes_of())
+            nursery.cancel_scope.cancel()
+        return toys
+
+    toys = run_virtual(main)
+    sent = {number: shard.replies for shard in toys.shards for number in shard.groups}
+    assert [key for key, _ in sent[0]] == [keys[0]]
+    assert [key for key, _ in sent[1]] == [keys[2]]
+    assert all(not shard.replies for shard in toys.shards[: len(toys.shards) // 2])
 
 
 def test_processors_of_a_group_see_all_of_its_columns() -> None:

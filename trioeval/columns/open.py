@@ -372,6 +372,8 @@ class DatasetTask:
         return {**self.parts.seeds, **found}
 
     def _is_there(self, seed: SeedColumns) -> bool:
+        if seed.name in self.parts.seeds:
+            return True
         return seed.from_task is not None and self.parts.left[seed.from_task].is_complete
 
 
@@ -386,7 +388,9 @@ async def open_dataset(parts: DatasetParts, stack: AsyncExitStack) -> DatasetTas
         SuiteError: A seed cannot be read; lists all problems.
         DatasetError: The folder cannot be used.
     """
-    if _of_tasks(parts.settings):
+    if parts.options.place is not None:
+        parts = attrs.evolve(parts, seeds={**parts.seeds, **parts.options.place.seeds()})
+    if any(seed.name not in parts.seeds for seed in _of_tasks(parts.settings)):
         await trio.lowlevel.checkpoint()
         return DatasetTask(parts, None)
     return DatasetTask(parts, await open_run(parts, parts.seeds, stack))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trioeval.columns.events import DatasetEvent
     from trioeval.columns.finish import Output
     from trioeval.columns.graph import RowGrouping
+    from trioeval.columns.makers.seeds import Source
     from trioeval.columns.result import DatasetResult
     from trioeval.columns.run import DatasetRun
     from trioeval.columns.spec import DatasetSpec, Rows
@@ -23,6 +24,10 @@ def _ignore(_result: DatasetResult, _rows: Rows) -> None:
 
 class DatasetPlace(Protocol):
     """The place of the groups of datasets: where they are made, and where their rows go."""
+
+    def seeds(self) -> Mapping[str, Source]:
+        """Return the seeds that need no earlier task, besides those of files; by their first columns."""
+        ...
 
     def output(self, grouping: RowGrouping, /) -> Output | None:
         """Return the destination of the rows of a dataset; None is its folder."""

@@ -5,12 +5,25 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trioeval.columns.cell_types import ColumnType
 from trioeval.columns.graph import RowGrouping
 from trioeval.columns.groups import ProcessedElsewhere
 from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Rows
 from trioeval.evaluation.journal import CallKey, RecordedReply
+
+
+@attrs.frozen(kw_only=True)
+class SeedPart:
+    """The rows of an earlier task that are seeds of some groups; as in `RowsSource`."""
+
+    types: Mapping[str, ColumnType]
+    digest: str
+    length: int
+    """The number of all rows of the task."""
+    rows: Mapping[int, Mapping[str, Any]]
+    """The values of the columns of the dataset, by the number of the row of the task."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +41,8 @@ class DatasetShard:
     """The groups to make, each with what is recorded of it."""
     replies: tuple[tuple[CallKey, RecordedReply], ...] = ()
     """The recorded replies to calls for these groups, which are not requested again."""
+    seeds: Mapping[str, SeedPart] = attrs.field(factory=dict)
+    """By the name of the first column of a seed whose rows are those of an earlier task."""
     is_resumed: bool = False
     """True if some group may have been started before: by an earlier execution, or by another worker."""
 

@@ -1,3 +1,4 @@
+# Separate from `scaleout.worker`: a part of a dataset can be built without a session.
 """The part of a dataset that a worker makes: some of its groups, without files.
 
 A shard of groups is a run of the same dataset that is restricted to them. Everything else is as in any run:
@@ -17,6 +18,7 @@ from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.graph import RowGrouping
 from trioeval.columns.groups import ProcessedElsewhere
 from trioeval.columns.journal import DatasetJournal, MadeRecord, RestoredGroup
+from trioeval.columns.makers.seeds import RowsSource, Source
 from trioeval.columns.options import DatasetOptions
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.run import DatasetRun
@@ -32,6 +34,7 @@ from trioeval.scaleout.dataset_messages import (
     MadeGroup,
     UnfinishedGroup,
 )
+from trioeval.sequences import LazySequence
 
 
 @attrs.define(eq=False, repr=False)
@@ -59,6 +62,18 @@ class ForwardedPart:
     def options(self) -> DatasetOptions:
         """The options of its dataset."""
         return DatasetOptions(place=self, on_event=self.on_event)
+
+    def seeds(self) -> Mapping[str, Source]:
+        """Return the seeds that came with the shard."""
+        return {
+            name: RowsSource(
+                {column: column for column in seed.types},
+                seed.types,
+                seed.digest,
+                _SomeRows(seed.length, seed.rows),
+            )
+            for name, seed in self._shard.seeds.items()
+        }
 
     def output(self, grouping: RowGrouping) -> MemoryOutput:
         """Return an output that sends the rows of finished groups."""
@@ -138,6 +153,20 @@ class ForwardedPart:
     def send(self, news: DatasetNews) -> None:
         """Send news of the dataset."""
         self._send(DatasetMessage(self._shard.number, self._shard.task, news))
+
+
+@attrs.frozen
+class _SomeRows(LazySequence[Mapping[str, Any]]):
+    """The rows of a task, of which only some are known."""
+
+    length: int
+    known: Mapping[int, Mapping[str, Any]]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def entry(self, index: int) -> Mapping[str, Any]:
+        return self.known[index]
 
 
 def _keep_none(_group: int, _rows: Rows, _aside: Rows) -> None:

@@ -14,6 +14,7 @@ Laws: TOTAL, ONCE, RESUME, DRAIN.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -23,9 +24,10 @@ import trio
 
 from trioeval.columns.account import failed_producer
 from trioeval.columns.graph import ColumnGraph, Producer, RowGrouping, Scope
-from trioeval.columns.journal import MadeRecord, RestoredGroup
+from trioeval.columns.journal import MadeRecord
 from trioeval.columns.lanes import LOCAL
 from trioeval.columns.makers.base import GroupOrder, JobCosts, Made, NotMadeError
+from trioeval.columns.makers.seeds import RowsSource, SeedMaker, Source
 from trioeval.columns.progress import DatasetProgress
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.run import DatasetRun
@@ -44,6 +46,7 @@ from trioeval.scaleout.dataset_messages import (
     MadeGroup,
     UnfinishedGroup,
 )
+from trioeval.scaleout.sent_groups import SentGroup, joined_seeds, seed_part
 from trioeval.scaleout.shards import next_groups
 from trioeval.text import counted
 
@@ -96,45 +99,6 @@ class GroupWorkers(Protocol):
 
 
 @attrs.define(eq=False, repr=False)
-class SentGroup:
-    """A group that a worker makes, or will make."""
-
-    number: int
-    rows: range
-    is_open: bool = False
-    """True if its job waits for it."""
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    made: MadeGroup | None = None
-    failure: Exception | None = None
-    """The reason why it ended without its rows."""
-    shard: int | None = None
-    """Its latest placement."""
-    losses: int = 0
-    """The workers that were lost with it, one after another, without a new cell of it."""
-    records: dict[tuple[str, int], MadeRecord] = attrs.field(factory=dict)
-    dropped: dict[int, DroppedRow] = attrs.field(factory=dict)
-    replies: dict[CallKey, RecordedReply] = attrs.field(factory=dict)
-    """The replies that arrived in this execution."""
-
-    def add(self, restored: RestoredGroup) -> None:
-        """Add what earlier executions recorded."""
-        self.records.update(((one.producer, one.unit), one) for one in restored.made)
-        self.dropped.update((one.row, one) for one in restored.dropped)
-
-    @property
-    def restored(self) -> RestoredGroup:
-        """Everything that is recorded of it."""
-        return RestoredGroup(
-            made=tuple(self.records.values()), dropped=tuple(self.dropped.values())
-        )
-
-    def end(self, failure: Exception | None = None) -> None:
-        """Let its job continue."""
-        self.failure = failure
-        self.ended.set()
-
-
-@attrs.define(eq=False, repr=False)
 class _GroupShard:
     """A shard that a worker runs."""
 
@@ -162,8 +126,6 @@ class SentDataset:
     _shards: dict[int, _GroupShard] = attrs.field(init=False, factory=dict)
     _fault: str | None = attrs.field(init=False, default=None)
     """The reason why the whole dataset failed on a worker."""
-    _were_all_sent: bool = attrs.field(init=False, default=False)
-    """True if all groups of a dataset in order were sent to a worker."""
 
     @is_ordered.default
     def _has_ordered(self) -> bool:
@@ -199,8 +161,12 @@ class SentDataset:
             NotMadeError: It is not finished in this execution.
             DatasetError: The whole dataset failed.
         """
-        group = self._open(order.group)
+        group, is_new = self._open(order.group)
         try:
+            if is_new:
+                await self._read_seeds()
+                self._waiting.append(group)
+                self.workers.send_soon()
             await group.ended.wait()
         finally:
             self._forget(group)
@@ -223,20 +189,37 @@ class SentDataset:
 
     # ---- the groups that wait
 
-    def _open(self, number: int) -> SentGroup:
+    def _open(self, number: int) -> tuple[SentGroup, bool]:
+        """Return a group whose job has started, and True if no worker can have it yet."""
         opened = self.progress.groups[number]
         group = self._groups.get(number)
+        is_new = group is None
         if group is None:
             group = self._groups[number] = SentGroup(number, opened.rows)
             group.add(opened.restored)
-            self._waiting.append(group)
+            if self.is_ordered:  # all groups are one shard
+                for later in self.progress.numbering.groups:
+                    if later not in self._groups:
+                        self._groups[later] = self._later_group(later)
         group.is_open = True
         if self._fault is not None:
             group.end(DatasetError(self._fault))
         for row in tuple(group.dropped.values()):  # those that arrived before it was opened
             self._drop(group, row)
-        self.workers.send_soon()
-        return group
+        return group, is_new
+
+    async def _read_seeds(self) -> None:
+        """Read the rows of earlier tasks that are seeds of the groups. A checkpoint if there are any."""
+        for making in self.spec.makings:
+            maker = making.maker
+            if isinstance(maker, SeedMaker) and isinstance(maker.source, RowsSource):
+                for group in tuple(self._groups.values()):
+                    if maker.column.name not in group.seeds:
+                        places = sorted({maker.place(row) for row in group.rows})
+                        read = functools.partial(maker.source.read, places)
+                        rows = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+                        found = dict(zip(places, rows, strict=True))
+                        group.seeds[maker.column.name] = seed_part(maker.source, found)
 
     def _forget(self, group: SentGroup) -> None:
         """Remove a group whose job has ended, and cancel its shard if that has no other group."""
@@ -280,11 +263,6 @@ class SentDataset:
         if not self._waiting or self._shards or not takers:
             return
         self._waiting.clear()
-        if not self._were_all_sent:
-            self._were_all_sent = True
-            for number in self.progress.numbering.groups:
-                if number not in self._groups:
-                    self._groups[number] = self._later_group(number)
         left = [self._groups[number] for number in sorted(self._groups)]
         self._submit(takers[0], [one for one in left if not one.ended.is_set()])
 
@@ -333,6 +311,7 @@ class SentDataset:
                 fingerprint=self.spec.fingerprint,
                 groups={group.number: group.restored for group in groups},
                 replies=tuple(reply for group in groups for reply in self._replies(group)),
+                seeds=joined_seeds([group.seeds for group in groups]),
                 is_resumed=was_placed or (journal is not None and journal.resumed),
             ),
         )
@@ -508,6 +487,10 @@ class SentDatasets:
     def connect(self, workers: GroupWorkers) -> None:
         """Set the workers, before a dataset is opened."""
         self._workers = workers
+
+    def seeds(self) -> Mapping[str, Source]:
+        """Return no seeds: rows of earlier tasks are known when these have ended."""
+        return {}
 
     def output(self, _grouping: RowGrouping) -> None:
         """Return None: the rows go to the folder of the dataset."""

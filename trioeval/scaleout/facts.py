@@ -105,7 +105,6 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
     found = {
         "agents (type: agent)": is_agent(settings),
-        "seeds from the rows of another task": any(settings.sources()),
         "questions (type: question_eval)": is_question_eval(settings),
     }
     yield from (what for what, is_so in found.items() if is_so)

@@ -1,4 +1,3 @@
-# Separate from `columns.open`: together they exceed 600 lines.
 """Seed columns: rows of a file, or of an earlier task.
 
 Row r of a dataset is row r of its source, which repeats from its start if it is too short. If shuffled, each
