@@ -358,9 +358,7 @@ class Coordinator:
             return False
         workers = 1 if group is not None else len(self._workers)
         running = sum(
-            len(shard.left)
-            for shard in self._workers[worker].values()
-            if shard.group == group
+            len(shard.left) for shard in self._workers[worker].values() if shard.group == group
         )
         width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
         size = next_rows(shard_rows(seconds, len(waiting), workers, width), running)

@@ -226,12 +226,12 @@ def simulate(suite: SimulatedSuite, *, is_stopped: Callable[[], bool] = never) -
             msg = "the simulation stands still; please report this fault of trioeval"
             raise RuntimeError(msg) from None
 
-    with _seeded_scheduler(suite.seed):
+    with seeded_scheduler(suite.seed):
         return trio.run(main, clock=clock)
 
 
 @contextmanager
-def _seeded_scheduler(seed: int) -> Iterator[None]:
+def seeded_scheduler(seed: int) -> Iterator[None]:
     """Seed the generator by which Trio orders the tasks of one instant, and restore it afterwards.
 
     No public name exists for it; without it, only figures of single instants would vary.
@@ -319,6 +319,7 @@ class _SuiteSimulation:
             max_live_jobs=limits if is_questions else options.max_live_jobs,
             salvage_rounds=options.salvage_rounds,
             budget=self.budget,
+            pause_after=math.inf,
         )
         self.counts["done"] += summary.done
         self.counts["failed"] += summary.failed + summary.timed_out
@@ -400,6 +401,8 @@ class _TaskSimulation:
             await self._ask(row.provider, job, calls)
         if known.judges:
             await self._judge(known.judges, job, calls)
+        if not calls.count:  # every body must have a checkpoint
+            await trio.lowlevel.checkpoint()
 
     async def _judge(
         self,
