@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import psutil
+import psutil  # type: ignore[import-untyped]
 import trio
 from distributed import Client, get_worker
 

@@ -247,7 +247,7 @@ class VirtualCluster:
         ends = deque(worker.ends(began_at, shard.rows, costs))
         while ends:
             await self.clock.sleep(ends[0][0] + _GATHERED_FOR - self.clock.now)
-            rows = []
+            rows: list[int] = []
             while ends and ends[0][0] <= self.clock.now:
                 if len(rows) == costs.most_rows_a_message:
                     break

@@ -32,7 +32,13 @@ from trioeval.kernel import (
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
-from trioeval.simulation.rows import JudgeQuestions, SimulatedRow, SimulatedTask, simulated_tasks
+from trioeval.simulation.rows import (
+    JudgeQuestions,
+    SimulatedRow,
+    SimulatedTask,
+    TestCalls,
+    simulated_tasks,
+)
 from trioeval.suite.model import BudgetSettings
 from trioeval.usage import Usage
 
@@ -397,12 +403,25 @@ class _TaskSimulation:
         if row.compares:
             await self._judge(known.comparisons, job, calls)
             return
-        if known.asks:
+        if known.asks and row.user is not None:
+            await self._converse(row.user, known, job, calls)
+        elif known.asks:
             await self._ask(row.provider, job, calls)
         if known.judges:
             await self._judge(known.judges, job, calls)
         if not calls.count:  # every body must have a checkpoint
             await trio.lowlevel.checkpoint()
+
+    async def _converse(
+        self, user: int, known: TestCalls, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
+    ) -> None:
+        """Make the calls of a conversation. One that has begun goes before new ones, as in a run."""
+        provider = job.payload.provider
+        if known.begins:
+            await self._ask(provider, job, calls)
+        for _ in range(known.turns):
+            for place in (user, provider):
+                await self._ask(place, job, calls, ahead=calls.count > 0)
 
     async def _judge(
         self,
@@ -434,11 +453,18 @@ class _TaskSimulation:
         for _ in range(count):
             await self._ask(judge, job, calls)
 
-    async def _ask(self, place: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
+    async def _ask(
+        self,
+        place: int,
+        job: Job[SimulatedRow],
+        calls: Calls[SimulatedRow],
+        *,
+        ahead: bool = False,
+    ) -> None:
         lanes = self.lanes[place]
         lane = lanes[job.index % len(lanes)] if len(lanes) > 1 else lanes[0]
         if not self._learns:  # reservations have no effect
-            await calls(lane, self._send, place, lane, job.index, calls, None)
+            await calls(lane, self._send, place, lane, job.index, calls, None, ahead=ahead)
             return
         bound, factor = self._bounds[place]
         if factor:
@@ -455,6 +481,7 @@ class _TaskSimulation:
             estimate,
             tokens=estimate.tokens,
             money=estimate.money,
+            ahead=ahead,
         )
 
     async def _send(

@@ -116,6 +116,8 @@ def _left_out(prepared: PreparedSuite) -> Iterator[str]:
     """Yield notes about parts of a suite that are not simulated."""
     if prepared.lane_limits:
         yield "shared limits are not simulated: other programs may use them"
+    if any(part.prepared.has_simulated_users for part in prepared.parts):
+        yield "conversations with simulated users have all of their turns (maxTurns)"
     if any(part.prepared.extensions for part in prepared.parts):
         yield "hooks are not simulated: they take no time"
 
