@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import attrs
+import dask
 import trio
 from distributed import Client, Future, LocalCluster
 
@@ -21,7 +22,8 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
+from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
+from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
 from trioeval.scaleout.worker import LoadSuite
 from trioeval.suite.expand import Step
@@ -33,6 +35,13 @@ _CLOSED_WITHIN = 15.0
 _SHOWN = 10  # differences of workers
 _LOST = (OSError, RuntimeError, TimeoutError, ValueError)
 """The exceptions of Dask if its scheduler is lost or its client is closed."""
+_LOCAL_SETTINGS = {
+    "distributed.admin.low-level-log-length": 20,  # else the scheduler keeps the last 1000 messages
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.profile.enabled": False,
+}
+"""The settings of a cluster of this machine, without statistics that nobody reads but that cost computing."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -291,13 +300,15 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
     """
     if isinstance(address, LocalWorkers):
         try:
-            local = LocalCluster(
-                n_workers=address.count,
-                processes=True,
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            )
+            # The worker processes inherit the settings.
+            with dask.config.set(_LOCAL_SETTINGS):
+                local = LocalCluster(
+                    n_workers=address.count,
+                    processes=True,
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                )
         except _LOST as error:
             raise UsageError(f"--on: the workers cannot be started: {error}") from error
         return local, Client(local, set_as_default=False)

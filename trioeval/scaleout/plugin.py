@@ -2,15 +2,20 @@
 """The part of a run that Dask holds on each worker, and the functions that it calls there."""
 
 import asyncio
+import functools
+import gc
 import os
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.scaleout.messages import Shard, WorkerFacts
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
+_NEW_OBJECTS = 50_000
+"""New objects between two garbage collections in a process that serves this run only."""
 _GIVEN_UP = frozenset({"cancelled", "released", "forgotten"})
 
 
@@ -42,7 +47,8 @@ class RunPlugin(WorkerPlugin):
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
 
-        self.session = WorkerSession(self._load, self._run_id, send)
+        load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
+        self.session = WorkerSession(load, self._run_id, send)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""
@@ -52,6 +58,19 @@ class RunPlugin(WorkerPlugin):
         """Cancel a shard that is no longer wanted: the run cancelled it, or has ended."""
         if start in _RUNNING and finish in _GIVEN_UP:
             self.session.cancel(str(key))
+
+
+def _load_for_good(load: LoadSuite) -> PreparedSuite:
+    """Load a suite in a process that serves this run only.
+
+    Raises:
+        TrioevalError: The suite cannot be loaded.
+    """
+    prepared = load()
+    # Its objects live as long as the process, so the garbage collector need not visit them again.
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
+    return prepared
 
 
 def _session(name: str, worker: Worker) -> WorkerSession:

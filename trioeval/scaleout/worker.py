@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 LoadSuite: TypeAlias = Callable[[], PreparedSuite]
 """Loads and prepares the suite of a run, in any process."""
 
-_GATHERED_FOR = 0.005  # seconds
-_MOST_MESSAGES = 200
+_GATHERED_FOR = 0.01  # seconds
+_MOST_MESSAGES = 500
 """Messages that are sent together."""
 _ENDED_WITHIN = 10.0  # seconds
 
