@@ -85,6 +85,6 @@ def test_small_messages_and_shards_lower_the_capacity() -> None:
     few, many = Capacity(costs, 10), Capacity(costs, 1000)
     assert few.slowest == "workers"
     assert many.slowest == "scheduler"
-    assert many.rows_a_message(1000.0) == pytest.approx(1.005)
+    assert many.rows_a_message(1000.0) == pytest.approx(1.01)
     assert many.rows_a_shard(1e9) == MOST_ROWS
     assert many.live_bytes == 0

@@ -20,11 +20,10 @@ from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.messages import Message, Shard
 from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
+from trioeval.scaleout.worker import _GATHERED_FOR, _MOST_MESSAGES
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.run import seeded_scheduler
 
-_GATHERED_FOR = 0.005
-"""Seconds in which a worker collects messages."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples are spread evenly over an interval."""
 
@@ -57,8 +56,8 @@ class UnitCosts:
     """Mean seconds of the calls of a row; they are spread evenly from half of it to one and a half."""
     width: int = 1
     """Rows that a worker runs at once."""
-    most_rows_a_message: int = 100
-    """Most rows of a message."""
+    most_rows_a_message: int = _MOST_MESSAGES // 2
+    """Most rows of a message: each has a call and a row."""
 
 
 @attrs.frozen

@@ -96,3 +96,20 @@ def test_conversations_have_the_calls_of_both_in_turn(begins: bool) -> None:  # 
     real, found = both(suite, {**EVEN, "u": FakeSettings(latency_s=0.5, replies=says)})
     assert_equal(real, found)
     assert found.requests == 6 * (6 + begins)
+
+
+def test_shared_limits_hold_over_lanes() -> None:
+    """Two lanes count against limits of calls at once and of requests a minute; none refuses."""
+    suite = suite_of(12)
+    suite["lanes"] = {name: {"limits": ["all:concurrency", "all:rpm"]} for name in ("a", "b")}
+    suite["providers"] = [{"id": "m", "lane": "a"}, {"id": "n", "lane": "b"}]
+    suite["limits"] = {
+        "define": [
+            {"key": "all:concurrency", "kind": "concurrency", "capacity": 4, "timeoutSeconds": 600},
+            {"key": "all:rpm", "kind": "rolling", "capacity": 20, "windowSeconds": 60},
+        ]
+    }
+    real, found = both(suite, {**EVEN, "n": FakeSettings(latency_s=1.0)})
+    assert_equal(real, found)
+    assert found.makespan == pytest.approx(61)
+    assert not found.refused
