@@ -116,7 +116,14 @@ def test_the_arguments_that_collect_lacks_are_named() -> None:
     missing = [
         p.name for p in parameters(run_plan) if p.name not in inspect.signature(collect).parameters
     ]
-    assert missing == ["emit", "settled", "never_ran", "reorder_window", "flush_grace"]
+    assert missing == [
+        "emit",
+        "settled",
+        "never_ran",
+        "reorder_window",
+        "pause_after",
+        "flush_grace",
+    ]
     documented = section("run_plan").partition("`await collect(")[2]
     assert [name for name in missing if f"`{name}`" not in documented] == []
 

@@ -277,6 +277,8 @@ def test_a_key_must_be_hashable() -> None:
     ("times", "message"),
     [
         ({"deadline": math.nan}, "deadline must be an instant on the Trio clock, got nan"),
+        ({"pause_after": -1.0}, "pause_after must be at least 0 seconds, got -1.0"),
+        ({"pause_after": math.nan}, "pause_after must be at least 0 seconds, got nan"),
         ({"flush_grace": -1.0}, "flush_grace must be at least 0 seconds and finite, got -1.0"),
         ({"flush_grace": math.nan}, "flush_grace must be at least 0 seconds and finite, got nan"),
         (

@@ -5,7 +5,20 @@ import math
 import trio
 
 from trioeval.errors import CallError, Fault
-from trioeval.kernel import Calls, Done, Failed, Job, Lanes, LaneSpec, Plan
+from trioeval.kernel import (
+    Calls,
+    CallStarted,
+    Done,
+    Event,
+    Failed,
+    Job,
+    Lanes,
+    LaneSpec,
+    Outcome,
+    Plan,
+    Waiting,
+    run_plan,
+)
 from trioeval.kernel.run_state import RunState
 from trioeval.kernel.timeouts import Timer
 from trioeval.kernel.workers import LaneWorkers
@@ -55,3 +68,40 @@ def test_no_state_is_left_of_a_job_that_has_its_outcome() -> None:
         return dict(running._salvages), set(running._aside)
 
     assert run_virtual(main) == (True, True)
+
+
+def test_without_pauses_a_worker_whose_call_lasted_takes_the_next_job_itself() -> None:
+    """The jobs start at the same instants, and no worker has to wait next in line after the first ones."""
+
+    async def call_each(job: Job[None], calls: Calls[None]) -> None:
+        await calls("a", trio.sleep, 1 + job.index / 16)
+
+    async def ignore(_outcome: Outcome[None]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def events_of(pause_after: float) -> list[Event]:
+        events: list[Event] = []
+        plan = Plan.of(Job(i, "a", None) for i in range(12))
+
+        async def main() -> None:
+            lanes = Lanes([LaneSpec("a", 2)])
+            await run_plan(
+                plan,
+                call_each,
+                lanes=lanes,
+                emit=ignore,
+                observe=events.append,
+                pause_after=pause_after,
+            )
+
+        run_virtual(main)
+        return events
+
+    with_pauses, without = events_of(0.001), events_of(math.inf)
+    assert starts(without) == starts(with_pauses)
+    assert not [event for event in without if isinstance(event, Waiting) and event.at > 0]
+
+
+def starts(events: list[Event]) -> list[tuple[int, float]]:
+    """Return the jobs in the order of their calls, with the instants."""
+    return [(event.index, event.at) for event in events if isinstance(event, CallStarted)]

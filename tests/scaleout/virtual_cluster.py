@@ -19,10 +19,11 @@ from trioeval.loading.load import parse_suite
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.messages import Message, Shard
+from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
+from trioeval.scaleout.worker import _GATHERED_FOR, _MOST_MESSAGES
 from trioeval.simulation.clock import VirtualClock
+from trioeval.simulation.run import seeded_scheduler
 
-_GATHERED_FOR = 0.005
-"""Seconds in which a worker collects messages."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples are spread evenly over an interval."""
 
@@ -55,8 +56,8 @@ class UnitCosts:
     """Mean seconds of the calls of a row; they are spread evenly from half of it to one and a half."""
     width: int = 1
     """Rows that a worker runs at once."""
-    most_rows_a_message: int = 100
-    """Most rows of a message."""
+    most_rows_a_message: int = _MOST_MESSAGES // 2
+    """Most rows of a message: each has a call and a row."""
 
 
 @attrs.frozen
@@ -79,28 +80,33 @@ class Capacity:
         computing = 1 / costs.worker_row if costs.worker_row else math.inf
         return self.workers * min(calls, computing)
 
-    @property
-    def rows_a_message(self) -> float:
-        """Rows of a message: those that a worker finishes while it collects them."""
-        # The slowest part decides how many rows a worker finishes; it is found for full messages first.
-        found = float(self.costs.most_rows_a_message)
-        for _ in range(50):
-            rate = min(self._rates(found).values()) / self.workers
-            found = min(self.costs.most_rows_a_message, max(1.0, 1 + rate * _GATHERED_FOR))
-        return found
-
     def rates(self) -> Mapping[str, float]:
         """Return the rows a second that each part allows, by its name."""
-        return self._rates(self.rows_a_message)
+        # Slow parts make messages and shards small, which makes them slower: found from above, step by step.
+        rate = self.of_workers
+        for _ in range(100):
+            found = self._rates(rate)
+            rate = (rate + min(found.values())) / 2
+        return found
 
-    def _rates(self, rows_a_message: float) -> Mapping[str, float]:
-        costs = self.costs
+    def rows_a_message(self, rate: float) -> float:
+        """Return the rows of a message: those that a worker finishes while it collects them."""
+        collected = 1 + rate / self.workers * _GATHERED_FOR
+        return min(self.costs.most_rows_a_message, collected)
+
+    def rows_a_shard(self, rate: float) -> float:
+        """Return the rows of a shard: those of a few seconds, within bounds."""
+        least = max(FIRST_ROWS, self.costs.width)
+        return min(MOST_ROWS, max(least, rate / self.workers * SHARD_SECONDS))
+
+    def _rates(self, rate: float) -> Mapping[str, float]:
+        costs, message, shard = self.costs, self.rows_a_message(rate), self.rows_a_shard(rate)
+        row = costs.coordinator_row + costs.store_row
         spent = {
-            "coordinator": costs.coordinator_row
-            + costs.store_row
-            + costs.coordinator_message / rows_a_message,
-            "scheduler": costs.scheduler_message / rows_a_message
-            + costs.scheduler_byte * costs.row_bytes,
+            "coordinator": row + costs.coordinator_message / message,
+            "scheduler": costs.scheduler_message / message
+            + costs.scheduler_byte * costs.row_bytes
+            + costs.scheduler_shard / shard,
             "Redis": costs.redis_row,
         }
         found = {name: 1 / seconds if seconds else math.inf for name, seconds in spent.items()}
@@ -122,25 +128,27 @@ class Capacity:
         others = [rate for name, rate in self.rates().items() if name != "workers"]
         return max(1, math.ceil(min(others) / (self.of_workers / self.workers)))
 
+    @property
+    def live_bytes(self) -> float:
+        """Memory of the coordinator for rows that were started and are not recorded."""
+        return 2 * MOST_ROWS * (SHARDS_AT_ONCE * self.workers + 1) * self.costs.live_row_bytes
+
 
 @attrs.define(eq=False)
 class VirtualProcess:
     """A process that serves one thing after another."""
 
+    clock: VirtualClock
     busy: float = 0.0
     """Seconds of its work so far."""
-    longest_queue: float = 0.0
-    """The most seconds of work that have waited."""
     _free_at: float = 0.0
 
     async def serve(self, seconds: float) -> None:
         """Wait for the end of a piece of work that arrives now."""
-        now = trio.current_time()
-        self.longest_queue = max(self.longest_queue, self._free_at - now)
+        now = self.clock.now
         self._free_at = max(self._free_at, now) + seconds
         self.busy += seconds
-        if self._free_at > now:
-            await trio.sleep_until(self._free_at)
+        await self.clock.sleep(self._free_at - now)
 
 
 @attrs.define(eq=False)
@@ -180,20 +188,26 @@ class VirtualWorker:
 class VirtualCluster:
     """The workers of a run on virtual time; a `Cluster`."""
 
+    clock: VirtualClock
     nursery: trio.Nursery
     costs: UnitCosts
     row: Row
     """The first row, which stands for all others."""
     workers: dict[str, VirtualWorker] = attrs.field(factory=dict)
-    scheduler: VirtualProcess = attrs.field(factory=VirtualProcess)
-    coordinator: VirtualProcess = attrs.field(factory=VirtualProcess)
-    redis: VirtualProcess = attrs.field(factory=VirtualProcess)
+    scheduler: VirtualProcess = attrs.field(init=False)
+    coordinator: VirtualProcess = attrs.field(init=False)
+    redis: VirtualProcess = attrs.field(init=False)
     events: Coordinator | None = None
     messages: int = 0
     shards: int = 0
     most_live: int = 0
     """The most rows that were started and not recorded."""
     cancelled: set[int] = attrs.field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.scheduler, self.coordinator, self.redis = (
+            VirtualProcess(self.clock) for _ in range(3)
+        )
 
     def join(self, name: str) -> None:
         """Add a worker."""
@@ -228,12 +242,12 @@ class VirtualCluster:
     async def _perform(self, worker: VirtualWorker, shard: Shard) -> None:
         costs = self.costs
         await self.scheduler.serve(costs.scheduler_shard)
-        began_at = trio.current_time()
+        began_at = self.clock.now
         ends = deque(worker.ends(began_at, shard.rows, costs))
         while ends:
-            await trio.sleep_until(ends[0][0] + _GATHERED_FOR)
-            rows = []
-            while ends and ends[0][0] <= trio.current_time():
+            await self.clock.sleep(ends[0][0] + _GATHERED_FOR - self.clock.now)
+            rows: list[int] = []
+            while ends and ends[0][0] <= self.clock.now:
                 if len(rows) == costs.most_rows_a_message:
                     break
                 rows.append(ends.popleft()[1])
@@ -327,9 +341,11 @@ def run_virtually(
 
     row = trio.run(first_row)
 
+    clock = VirtualClock()
+
     async def main() -> VirtualRun:
         async with trio.open_nursery() as nursery:
-            cluster = VirtualCluster(nursery, costs, row)
+            cluster = VirtualCluster(clock, nursery, costs, row)
             stop = trio.Event()
             coordinator = cluster.events = Coordinator(cluster, prepared, stop, print)
             for number in range(workers):
@@ -365,4 +381,5 @@ def run_virtually(
             most_live=cluster.most_live,
         )
 
-    return trio.run(main, clock=VirtualClock())
+    with seeded_scheduler(0):
+        return trio.run(main, clock=clock)

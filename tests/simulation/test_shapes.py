@@ -82,3 +82,34 @@ def test_two_providers_on_one_lane_share_it() -> None:
     real, found = both(suite, {**EVEN, "n": FakeSettings(latency_s=1.0)})
     assert_equal(real, found)
     assert found.makespan == pytest.approx(4)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_conversations_have_the_calls_of_both_in_turn(begins: bool) -> None:  # noqa: FBT001
+    """A conversation that has begun goes before new ones, and ends after `maxTurns`."""
+    suite = suite_of(6, maxConcurrency=2)
+    start = [{"role": "user", "content": "hello"}]
+    config = {"userProvider": "u", "maxTurns": 3, "initialMessages": start if begins else []}
+    user = {"id": "promptfoo:simulated-user", "config": {**config, "instructions": "Ask."}}
+    suite["defaultTest"] = {"provider": user}
+    says = ScriptedReplies(("go on",))
+    real, found = both(suite, {**EVEN, "u": FakeSettings(latency_s=0.5, replies=says)})
+    assert_equal(real, found)
+    assert found.requests == 6 * (6 + begins)
+
+
+def test_shared_limits_hold_over_lanes() -> None:
+    """Two lanes count against limits of calls at once and of requests a minute; none refuses."""
+    suite = suite_of(12)
+    suite["lanes"] = {name: {"limits": ["all:concurrency", "all:rpm"]} for name in ("a", "b")}
+    suite["providers"] = [{"id": "m", "lane": "a"}, {"id": "n", "lane": "b"}]
+    suite["limits"] = {
+        "define": [
+            {"key": "all:concurrency", "kind": "concurrency", "capacity": 4, "timeoutSeconds": 600},
+            {"key": "all:rpm", "kind": "rolling", "capacity": 20, "windowSeconds": 60},
+        ]
+    }
+    real, found = both(suite, {**EVEN, "n": FakeSettings(latency_s=1.0)})
+    assert_equal(real, found)
+    assert found.makespan == pytest.approx(61)
+    assert not found.refused

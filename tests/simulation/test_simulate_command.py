@@ -195,13 +195,14 @@ def test_tasks_that_cannot_be_simulated_are_named(capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("folder")
-def test_conversations_cannot_be_simulated(capfd: pytest.CaptureFixture[str]) -> None:
-    """Their number of calls is unknown, so that any forecast would be too low."""
-    config = {"userProvider": "echo", "instructions": "Ask for help."}
+def test_conversations_have_all_of_their_turns(capfd: pytest.CaptureFixture[str]) -> None:
+    """The real number depends on replies, so the forecast is an upper bound, and a note says so."""
+    config = {"userProvider": "echo", "instructions": "Ask for help.", "maxTurns": 3}
     user = {"id": "promptfoo:simulated-user", "config": config}
     write({**SUITE, "defaultTest": {"provider": user}})
-    assert run_command_line(["simulate", "s.json", "--latency", "1"]) == 2
-    assert "conversations with simulated users cannot be simulated" in capfd.readouterr().err
+    assert run_command_line(["simulate", "s.json", "--latency", "1", "--no-compare"]) == 0
+    note = "note: conversations with simulated users have all of their turns (maxTurns)"
+    assert note in capfd.readouterr().out
 
 
 @pytest.mark.usefixtures("folder")

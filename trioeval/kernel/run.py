@@ -36,7 +36,7 @@ from trioeval.kernel.outcomes import (
     V,
 )
 from trioeval.kernel.readiness import check_plan
-from trioeval.kernel.run_state import RunState
+from trioeval.kernel.run_state import PAUSE_AFTER, RunState
 from trioeval.kernel.workers import LaneWorkers, SerialJobs, work
 from trioeval.rates import Budget
 
@@ -77,6 +77,7 @@ async def run_plan(
     salvage_rounds: int = 0,
     reorder_window: int | None = None,
     budget: Budget | None = None,
+    pause_after: float = PAUSE_AFTER,
     flush_grace: float = 5.0,
 ) -> Summary:
     """Run every job of a plan and emit every outcome once, in index order. A checkpoint.
@@ -108,6 +109,9 @@ async def run_plan(
         reorder_window: Bound of the outcomes that wait for an earlier one or for `emit`, ≥ 1: a job starts
             only if its index is less than that far ahead. None sets no bound.
         budget: The budget of all calls together; other runs may share it.
+        pause_after: Seconds after which a worker between two jobs lets other tasks run, ≥ 0, since a body
+            need not have a checkpoint. On a virtual clock every job lasts longer: a simulation whose bodies
+            all have a checkpoint needs no pause, and passes infinity.
         flush_grace: Seconds that emitting may still take after the caller was cancelled, ≥ 0.
 
     Returns:
@@ -147,6 +151,9 @@ async def run_plan(
     _check_numbers(max_live_jobs, salvage_rounds, reorder_window)
     check_plan(plan, in_window=reorder_window is not None)
     check_deadline(deadline)
+    if not pause_after >= 0:
+        msg = f"pause_after must be at least 0 seconds, got {pause_after!r}"
+        raise PlanError(msg)
     if not 0 <= flush_grace < math.inf:
         msg = f"flush_grace must be at least 0 seconds and finite, got {flush_grace!r}"
         raise PlanError(msg)
@@ -161,6 +168,7 @@ async def run_plan(
         settled,
         observe=guarded(observe),
         budget=budget,
+        pause_after=pause_after,
     )
     ledger = running.ledger
     started_at = trio.current_time()

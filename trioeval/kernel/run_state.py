@@ -26,6 +26,8 @@ from trioeval.kernel.outcomes import Blocked, Done, Failed, NotRun, Outcome, Sto
 from trioeval.kernel.timeouts import Timeouts, Timer
 
 _MOST_WAITING = 4096
+PAUSE_AFTER = 0.001
+"""Seconds after which a worker lets other tasks run, since a body need not have a checkpoint."""
 
 
 class JobSource(Generic[P]):
@@ -91,6 +93,8 @@ class RunState(CallContext, Generic[P, V]):
     """The deadlines of the jobs."""
     sources: list[JobSource[P]] = attrs.field(factory=list)
     """The serial jobs, or those of each lane."""
+    pause_after: float = attrs.field(default=PAUSE_AFTER, kw_only=True)
+    """Seconds after which a worker between two jobs lets other tasks run."""
     pause_at: float = -math.inf
     """The instant from which a worker between two jobs must let other tasks run."""
     failure: Exception | None = None

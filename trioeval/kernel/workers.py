@@ -47,8 +47,6 @@ from trioeval.kernel.outcomes import Done, Failed, Interrupted, StopReason, Time
 from trioeval.kernel.run_state import JobSource, RunState
 from trioeval.kernel.timeouts import Timer
 
-_PAUSE_AFTER = 0.001
-"""Seconds after which a worker lets other tasks run, since a body need not have a checkpoint."""
 _STRIDE = 1000
 """Jobs of a closed lane that are settled between two checkpoints."""
 _SPARE = 256
@@ -106,7 +104,7 @@ async def _wait_job(running: RunState[P, V], source: JobSource[P], timer: Timer)
     """Return the worker's next job if none is available at once; no checkpoint after its admission."""
     now = trio.current_time()
     if now >= running.pause_at:
-        running.pause_at = now + _PAUSE_AFTER
+        running.pause_at = now + running.pause_after
         await trio.lowlevel.checkpoint()
         job = source.admit_nowait(trio.current_time())
         if job is not None:

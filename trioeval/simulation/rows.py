@@ -47,6 +47,10 @@ class TestCalls:
     """One for each assertion that a model judges."""
     comparisons: tuple[JudgeQuestions, ...] = ()
     """The same for assertions that compare the outputs of a group."""
+    turns: int = 0
+    """The most messages of a simulated user, each of which gets a reply."""
+    begins: bool = False
+    """True if the initial messages of a conversation end with one of the user."""
 
 
 @attrs.define  # not frozen: every row has one
@@ -60,6 +64,8 @@ class SimulatedRow:
     place: int
     """The index of its test."""
     compares: bool = False
+    user: int | None = None
+    """The index of the provider that plays a simulated user; None without one."""
 
 
 @attrs.frozen
@@ -115,7 +121,8 @@ class SimulatedJobs(LazySequence[Job[SimulatedRow]]):
         if provider is None:
             column = shape.columns[within % len(shape.columns)]
             provider = self.steps.columns[column].provider_index
-        return SimulatedRow(index, provider, stretch.first_place + nth)
+        user = None if shape.user is None else shape.user.place
+        return SimulatedRow(index, provider, stretch.first_place + nth, user=user)
 
 
 @attrs.define(eq=False, repr=False)
@@ -185,7 +192,12 @@ class SimulatedTask:
         """Yield the providers and judges that it may call, with their indices."""
         prepared = self.prepared
         judges = range(len(prepared.steps.providers), len(prepared.specs))
-        for place in (*prepared.steps.used_providers, *judges):
+        users = {
+            stretch.shape.user.place
+            for stretch in prepared.steps.stretches
+            if stretch.shape.user is not None
+        }
+        for place in (*sorted({*prepared.steps.used_providers, *users}), *judges):
             yield place, prepared.specs[place]
 
     def calls_of(self, place: int) -> TestCalls:
@@ -223,7 +235,16 @@ class SimulatedTask:
                 continue
             compares = isinstance(kind.judge, ComparisonJudge)
             (comparisons if compares else judges).extend(self._questions(test, assertion))
-        return TestCalls(test.provider_output is None, tuple(judges), tuple(comparisons))
+        user = None if test.provider is None else test.provider.user
+        if user is None:
+            return TestCalls(test.provider_output is None, tuple(judges), tuple(comparisons))
+        return TestCalls(
+            test.provider_output is None,
+            tuple(judges),
+            tuple(comparisons),
+            int(user.max_turns),
+            begins=bool(user.initial_messages) and user.initial_messages[-1].role == "user",
+        )
 
     def _questions(self, test: Test, assertion: Assertion) -> Iterator[JudgeQuestions]:
         prepared = self.prepared
@@ -267,9 +288,6 @@ def simulated_tasks(prepared: PreparedSuite) -> list[SimulatedTask]:
             problems.append(Problem(path, message, "choose other tasks with --task"))
         elif part.rows is None:
             message = "its tests are the rows of another task, which only a run generates"
-            problems.append(Problem(path, message, "choose other tasks with --task"))
-        elif part.prepared.has_simulated_users:
-            message = "conversations with simulated users cannot be simulated: replies decide their length"
             problems.append(Problem(path, message, "choose other tasks with --task"))
     if problems:
         raise SuiteError(problems)

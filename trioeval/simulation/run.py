@@ -1,7 +1,8 @@
 """A suite on a virtual clock: the real kernel, lanes, order, retries, budget and deadline.
 
 The providers are models. What a row does between its calls is left out, as it takes no time on the clock:
-rendering, grading by code, and the store. Hooks, shared limits and tools of models are not simulated either.
+rendering, grading by code, and the store. Hooks and tools of models are not simulated either. Shared limits
+are those of the suite in memory, as if no other program used them.
 """
 
 import math
@@ -29,10 +30,21 @@ from trioeval.kernel import (
     WaitReason,
     run_plan,
 )
+from trioeval.limits import SharedLimit
+from trioeval.limits.backend import LimitKey, definitions_of
+from trioeval.limits.limits_file import read_limits
+from trioeval.limits.memory import MemoryLimits
+from trioeval.limits.model import LimitState
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
-from trioeval.simulation.rows import JudgeQuestions, SimulatedRow, SimulatedTask, simulated_tasks
+from trioeval.simulation.rows import (
+    JudgeQuestions,
+    SimulatedRow,
+    SimulatedTask,
+    TestCalls,
+    simulated_tasks,
+)
 from trioeval.suite.model import BudgetSettings
 from trioeval.usage import Usage
 
@@ -58,6 +70,10 @@ class SimulatedSuite:
     budget: BudgetSettings | None = None
     deadline: float = math.inf
     """Seconds after which the run is cut."""
+    shared: Sequence[SharedLimit] = ()
+    """The limits that its lanes share with other programs, which are assumed to be idle."""
+    lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
+    """Those of them that the calls of each lane count against."""
     seed: int = 0
 
     @classmethod
@@ -92,7 +108,12 @@ class SimulatedSuite:
             raise UsageError(f"provider {missing[0]} has no model")
         if strange := [name for name in (*models, *named) if name not in lanes]:
             raise UsageError(f"the suite calls no provider {strange[0]}: it has {', '.join(lanes)}")
-        options = prepared.suite.evaluate_options
+        options, shared = prepared.suite.evaluate_options, shared_limits(prepared)
+        known = {limit.key for limit in shared}
+        keys = {
+            lane: tuple(one for one in own if one.key in known)
+            for lane, own in prepared.lane_limits.items()
+        }
         return cls(
             tasks=tasks,
             specs=prepared.lane_specs,
@@ -101,6 +122,8 @@ class SimulatedSuite:
             cap=options.max_total_concurrency,
             budget=options.budget,
             deadline=options.max_eval_time_ms / 1000 if options.max_eval_time_ms else math.inf,
+            shared=shared,
+            lane_limits={lane: own for lane, own in keys.items() if own},
             seed=seed,
         )
 
@@ -200,6 +223,22 @@ class Forecast:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
+def shared_limits(prepared: PreparedSuite) -> Sequence[SharedLimit]:
+    """Return the shared limits that a suite defines; in other backends there may be more.
+
+    Raises:
+        SuiteError: The file of limits is invalid.
+        LimitError: Two of them have the same key.
+    """
+    settings = prepared.suite.limits
+    if settings is None or not prepared.lane_limits:
+        return ()
+    states = [LimitState(limit=limit) for limit in settings.define or ()]
+    if settings.file is not None:
+        states += read_limits(settings.file)
+    return definitions_of(states)
+
+
 def never() -> bool:
     """Return False: nothing stops a simulation by default."""
     return False
@@ -226,12 +265,12 @@ def simulate(suite: SimulatedSuite, *, is_stopped: Callable[[], bool] = never) -
             msg = "the simulation stands still; please report this fault of trioeval"
             raise RuntimeError(msg) from None
 
-    with _seeded_scheduler(suite.seed):
+    with seeded_scheduler(suite.seed):
         return trio.run(main, clock=clock)
 
 
 @contextmanager
-def _seeded_scheduler(seed: int) -> Iterator[None]:
+def seeded_scheduler(seed: int) -> Iterator[None]:
     """Seed the generator by which Trio orders the tasks of one instant, and restore it afterwards.
 
     No public name exists for it; without it, only figures of single instants would vary.
@@ -271,7 +310,13 @@ class _SuiteSimulation:
             for name in suite.lanes_of(spec.name)
         ]
         rng = Random(suite.seed).random  # noqa: S311 - a simulation keeps no secrets
-        self.lanes = Lanes(specs, rng=rng, cap=suite.cap)
+        shared = MemoryLimits(LimitState(limit=limit) for limit in suite.shared)
+        permits = {
+            name: shared.permits(name, keys)
+            for lane, keys in suite.lane_limits.items()
+            for name in suite.lanes_of(lane)
+        }
+        self.lanes = Lanes(specs, rng=rng, permits=permits, cap=suite.cap)
         lanes = self.lanes
         self.activity = Activity(0.0, lambda name: lanes[name].statistics().limit)
         self.servers = {
@@ -319,6 +364,7 @@ class _SuiteSimulation:
             max_live_jobs=limits if is_questions else options.max_live_jobs,
             salvage_rounds=options.salvage_rounds,
             budget=self.budget,
+            pause_after=math.inf,
         )
         self.counts["done"] += summary.done
         self.counts["failed"] += summary.failed + summary.timed_out
@@ -386,7 +432,11 @@ class _TaskSimulation:
         )
         self.models = [suite.models[spec.name] for spec in prepared.specs]
         self.width = prepared.suite.evaluate_options.assertions_max_concurrency or WIDTH
-        self._learns = suite.budget is not None or any(spec.tpm is not None for spec in suite.specs)
+        self._learns = (
+            suite.budget is not None
+            or bool(suite.lane_limits)
+            or any(spec.tpm is not None for spec in suite.specs)
+        )
         self._bounds = [self._prompt_bound(place) for place in range(len(prepared.specs))]
 
     async def perform(self, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
@@ -396,10 +446,25 @@ class _TaskSimulation:
         if row.compares:
             await self._judge(known.comparisons, job, calls)
             return
-        if known.asks:
+        if known.asks and row.user is not None:
+            await self._converse(row.user, known, job, calls)
+        elif known.asks:
             await self._ask(row.provider, job, calls)
         if known.judges:
             await self._judge(known.judges, job, calls)
+        if not calls.count:  # every body must have a checkpoint
+            await trio.lowlevel.checkpoint()
+
+    async def _converse(
+        self, user: int, known: TestCalls, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
+    ) -> None:
+        """Make the calls of a conversation. One that has begun goes before new ones, as in a run."""
+        provider = job.payload.provider
+        if known.begins:
+            await self._ask(provider, job, calls)
+        for _ in range(known.turns):
+            for place in (user, provider):
+                await self._ask(place, job, calls, ahead=calls.count > 0)
 
     async def _judge(
         self,
@@ -431,11 +496,18 @@ class _TaskSimulation:
         for _ in range(count):
             await self._ask(judge, job, calls)
 
-    async def _ask(self, place: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
+    async def _ask(
+        self,
+        place: int,
+        job: Job[SimulatedRow],
+        calls: Calls[SimulatedRow],
+        *,
+        ahead: bool = False,
+    ) -> None:
         lanes = self.lanes[place]
         lane = lanes[job.index % len(lanes)] if len(lanes) > 1 else lanes[0]
         if not self._learns:  # reservations have no effect
-            await calls(lane, self._send, place, lane, job.index, calls, None)
+            await calls(lane, self._send, place, lane, job.index, calls, None, ahead=ahead)
             return
         bound, factor = self._bounds[place]
         if factor:
@@ -452,6 +524,7 @@ class _TaskSimulation:
             estimate,
             tokens=estimate.tokens,
             money=estimate.money,
+            ahead=ahead,
         )
 
     async def _send(

@@ -109,13 +109,19 @@ def _simulated(
             "no limits of the providers are given (--limit-rpm and others): none refuses",
         ]
     suite = SimulatedSuite.of(prepared, models, limits=limits, seed=given.seed)
-    return suite, [*notes, *_left_out(prepared)]
+    return suite, [*notes, *_left_out(prepared, suite)]
 
 
-def _left_out(prepared: PreparedSuite) -> Iterator[str]:
+def _left_out(prepared: PreparedSuite, simulated: SimulatedSuite) -> Iterator[str]:
     """Yield notes about parts of a suite that are not simulated."""
-    if prepared.lane_limits:
-        yield "shared limits are not simulated: other programs may use them"
+    if simulated.lane_limits:
+        yield "shared limits are simulated as if no other program used them"
+    known = {limit.key for limit in simulated.shared}
+    named = (one.key for keys in prepared.lane_limits.values() for one in keys)
+    if unknown := [key for key in dict.fromkeys(named) if key not in known]:
+        yield f"shared limits that the suite does not define are not simulated: {', '.join(unknown)}"
+    if any(part.prepared.has_simulated_users for part in prepared.parts):
+        yield "conversations with simulated users have all of their turns (maxTurns)"
     if any(part.prepared.extensions for part in prepared.parts):
         yield "hooks are not simulated: they take no time"
 
