@@ -30,13 +30,15 @@ import trio
 from distributed import Client, get_worker
 
 from trioeval.evaluation.journal import CallRecord
+from trioeval.evaluation.prepared import PreparedTask
 from trioeval.limits import Settlement
 from trioeval.limits.redis import open_redis
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
-from trioeval.scaleout.messages import Message, Shard, pack
+from trioeval.scaleout.messages import AnyShard, Message, pack
+from trioeval.scaleout.worker import SessionOptions
 from trioeval.simulation.clock import VirtualClock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
@@ -177,7 +179,7 @@ async def run_rows(processes: Processes, path: str) -> tuple[float, float, Count
         SchedulerAddress(processes.address),
         prepared,
         functools.partial(prepare, path),
-        run_id=None,
+        options=SessionOptions(),
         warn=print,
     )
     async with opened as cluster:
@@ -230,11 +232,13 @@ def live_row_bytes() -> float:
     """Return the memory of the coordinator for a row that has been sent and has not arrived."""
 
     class Silent:
-        def submit(self, _worker: str, shard: Shard) -> None:
+        def submit(self, _worker: str, shard: AnyShard) -> None:
             found.append(len(shard.rows))
 
         def cancel(self, _number: int) -> None: ...
         def stop(self) -> None: ...
+        def add_task(self, _part: PreparedTask) -> None: ...
+        def shut_down(self, _number: int, _lane: str) -> None: ...
 
     found: list[int] = []
     prepared = suite_of(_LIVE)

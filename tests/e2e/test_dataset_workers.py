@@ -30,8 +30,8 @@ from built_datasets import (
     write,
 )
 from held_server import HeldServer, held_server
+from scaleout_command import command, processes_of, wait_gone
 from test_dataset_kills import is_recorded
-from test_scaleout_command import command, processes_of, wait_gone
 
 pytestmark = [
     pytest.mark.slow,

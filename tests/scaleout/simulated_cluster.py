@@ -19,8 +19,7 @@ from trioeval.providers import Reply, Request
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.run.run_suite import make_lanes, run_prepared
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.dask_cluster import StepFinder, steps_of
-from trioeval.scaleout.messages import Shard, unpack
+from trioeval.scaleout.messages import AnyShard, Shard, StepFinder, unpack
 from trioeval.scaleout.shard_task import shard_task
 from trioeval.scaleout.worker import ForwardingJournal, MessageBatch, settled_task
 from trioeval.testing.journals import MemoryJournal, NamedJob
@@ -98,7 +97,8 @@ class SimulatedCluster:
                 scope.cancel()
             self.events.on_loss(name)
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
+        assert isinstance(shard, Shard)  # there are no datasets here
         assert [*shard.rows] == sorted({*shard.rows})
         self.sent.append((worker, shard))
         if (found := self.workers.get(worker)) is not None:
@@ -109,6 +109,10 @@ class SimulatedCluster:
     def cancel(self, number: int) -> None:
         if (scope := self.scopes.get(number)) is not None:
             scope.cancel()
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """End a shard of a dataset: there are none here."""
+        raise NotImplementedError
 
     def add_task(self, part: PreparedTask) -> None:
         self.steps.add(part)
@@ -226,13 +230,13 @@ def run_simulated(
     async def main() -> None:
         prepared, stop = load(), trio.Event()
         async with trio.open_nursery() as nursery:
-            cluster = run.cluster = kind(nursery, load, steps_of(prepared))
+            cluster = run.cluster = kind(nursery, load, StepFinder.of(prepared))
             coordinator = Coordinator(
                 cluster,
                 prepared,
                 stop,
                 run.warnings.append,
-                journal,
+                journal=journal,
                 recorded=None if journal is None else recorded_replies(journal),
                 recorded_jobs=None if journal is None else recorded_jobs(journal),
             )

@@ -17,7 +17,7 @@ from trioeval.evaluation.journal import CallRecord, RecordObserver
 from trioeval.run import Row, RowsNotRun, RunOptions, run_with_options
 from trioeval.scaleout.blocks import BlockJobs
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.messages import Shard
+from trioeval.scaleout.messages import AnyShard
 from trioeval.store import RunStart, open_store
 
 
@@ -35,7 +35,7 @@ class NotingCluster(ToyCluster):
 
     sent: list[int] = attrs.field(factory=list)
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
         self.sent.extend(shard.rows)
         ToyCluster.submit(self, worker, shard)
 
@@ -91,7 +91,7 @@ async def execute(
             def on_call(self, call: CallRecord, /) -> None: ...
 
         coordinator = Coordinator(
-            cluster, prepared, stop, print, run, recorded=run.recorded_replies
+            cluster, prepared, stop, print, journal=run, recorded=run.recorded_replies
         )
         cluster.coordinator = coordinator
         for number in range(workers):

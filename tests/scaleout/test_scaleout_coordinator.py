@@ -19,7 +19,7 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, RunOptions, collect, prepare, run_with_options
 from trioeval.scaleout.coordinator import WORKERS_WITHIN, Coordinator, open_coordinator
-from trioeval.scaleout.messages import Message, Shard, WorkerWarning
+from trioeval.scaleout.messages import AnyShard, Message, Shard, WorkerWarning
 
 ROWS = 40
 MANY = 150
@@ -86,7 +86,8 @@ class ToyCluster:
             worker.lost.set()
             self.events.on_loss(name)
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
+        assert isinstance(shard, Shard)  # there are no datasets here
         self.sizes.append(len(shard.rows))
         assert list(shard.rows) == sorted(set(shard.rows))
         if (found := self.workers.get(worker)) is not None:
@@ -94,6 +95,10 @@ class ToyCluster:
 
     def cancel(self, number: int) -> None:
         self.cancelled.add(number)
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """End a shard of a dataset: there are none here."""
+        raise NotImplementedError
 
     def add_task(self, part: PreparedTask) -> None:
         raise AssertionError(part)
@@ -390,7 +395,7 @@ def test_rows_of_a_limited_lane_run_on_one_worker_and_move_if_it_is_lost() -> No
     used: list[str] = []
 
     class Noting(ToyCluster):
-        def submit(self, worker: str, shard: Shard) -> None:
+        def submit(self, worker: str, shard: AnyShard) -> None:
             used.append(worker)
             super().submit(worker, shard)
 
@@ -412,7 +417,7 @@ def test_a_row_that_is_lost_with_three_workers_is_an_error_and_the_others_pass()
             rows.append(row)
 
         class Fragile(ToyCluster):
-            def submit(self, worker: str, shard: Shard) -> None:
+            def submit(self, worker: str, shard: AnyShard) -> None:
                 if 7 in shard.rows:
                     fatal.append(len(shard.rows))
                     self.nursery.start_soon(self._die, worker)
@@ -485,7 +490,7 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
             rows.append(row)
 
         class Failing(ToyCluster):
-            def submit(self, worker: str, shard: Shard) -> None:
+            def submit(self, worker: str, shard: AnyShard) -> None:
                 nonlocal left
                 if left:
                     left -= 1

@@ -11,7 +11,7 @@ from simulated_cluster import Change, Model, SimulatedCluster, plain, run_locall
 
 from trioeval.evaluation.journal import CallKey
 from trioeval.kernel import StopReason
-from trioeval.scaleout.messages import Shard, unpack
+from trioeval.scaleout.messages import AnyShard, Shard, unpack
 from trioeval.scaleout.worker import ForwardedJob, MessageBatch
 from trioeval.testing.journals import MemoryJournal
 
@@ -232,7 +232,8 @@ def test_rows_of_another_task_are_the_tests_of_a_task_on_workers() -> None:
 class Silent(SimulatedCluster):
     """Workers that run nothing, until the run is stopped."""
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
+        assert isinstance(shard, Shard)  # there are no datasets here
         self.sent.append((worker, shard))
 
     def stop(self) -> None:
@@ -257,7 +258,7 @@ def test_the_job_of_a_lost_call_is_recorded_and_sent_with_its_row() -> None:
     class Filming(Silent):
         """Its first worker creates two jobs, of which one ends, and is lost."""
 
-        def submit(self, worker: str, shard: Shard) -> None:
+        def submit(self, worker: str, shard: AnyShard) -> None:
             super().submit(worker, shard)
             if len(self.sent) > 1:
                 return

@@ -20,7 +20,14 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
-from trioeval.scaleout.messages import Message, RejectedReply, WorkerWarning, pack, steps_of, unpack
+from trioeval.scaleout.messages import (
+    Message,
+    RejectedReply,
+    StepFinder,
+    WorkerWarning,
+    pack,
+    unpack,
+)
 from trioeval.usage import Usage
 
 SUITE = {
@@ -37,7 +44,7 @@ def test_rows_arrive_unchanged_without_sending_their_steps_and_providers() -> No
     prepared = prepare(parse_suite(SUITE))
     rows: list[Row] = trio.run(collect, prepared)
     data = pack(rows)
-    assert unpack(data, steps_of(prepared)) == rows
+    assert unpack(data, StepFinder.of(prepared)) == rows
     assert b"a-note-of-the-provider" not in data
     assert b"a-note-of-the-test" not in data
 
@@ -48,7 +55,7 @@ def test_calls_arrive_unchanged() -> None:
     call = CallRecord(key=key, provider="p", prompt="q", answer=reply, latency_ms=1.5)
     prepared = prepare(parse_suite(SUITE))
     messages: list[Message] = [call, RejectedReply(key), WorkerWarning("w")]
-    assert unpack(pack(messages), steps_of(prepared)) == messages
+    assert unpack(pack(messages), StepFinder.of(prepared)) == messages
 
 
 ERRORS = [

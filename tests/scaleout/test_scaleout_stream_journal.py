@@ -22,9 +22,9 @@ from trioeval.scaleout.messages import (
     JournalPosition,
     Message,
     RejectedReply,
+    StepFinder,
     WorkerWarning,
     pack,
-    steps_of,
 )
 from trioeval.scaleout.run_redis import JournalledEvents, open_run_redis, recover, recover_run
 from trioeval.scaleout.stream_journal import (
@@ -91,7 +91,7 @@ async def opened(
     async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
         warn = ([] if warnings is None else warnings).append
         journal = WorkerJournal(link, KEYS, session, SecretMask.of([API_KEY]), warn)
-        reader = JournalReader(link, KEYS, steps_of(PREPARED))
+        reader = JournalReader(link, KEYS, StepFinder.of(PREPARED))
         await reader.begin()
         await journal.open()
         nursery.start_soon(journal.serve)
@@ -429,7 +429,7 @@ def test_without_its_server_a_run_on_workers_is_refused_and_another_one_warned()
 
     async def main() -> None:
         await recover_run(prepared, "r", ToyRun(), warnings.append)
-        opening = open_run_redis(prepared, "r", steps_of(prepared), has_shared_lanes=True)
+        opening = open_run_redis(prepared, "r", StepFinder.of(prepared), has_shared_lanes=True)
         with pytest.raises(UsageError, match=r"--on: .* need Redis: .*127.0.0.1:9"):
             await opening.__aenter__()
 
@@ -445,7 +445,7 @@ def test_the_end_of_a_run_records_the_rest_and_deletes_everything_of_it(
     prepared, run = prepare(parse_suite(with_redis(server.url))), ToyRun()
 
     async def main() -> None:
-        find = steps_of(prepared)
+        find = StepFinder.of(prepared)
         async with open_run_redis(prepared, "run-1", find, has_shared_lanes=True) as redis:
             assert redis is not None
             events = redis.follow(ToyEvents(), NO_SESSIONS.get, run, print)

@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.messages import Message, Shard
+from trioeval.scaleout.messages import AnyShard, Message
 from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
 from trioeval.scaleout.worker import _GATHERED_FOR, _MOST_MESSAGES
 from trioeval.simulation.clock import VirtualClock
@@ -225,7 +225,7 @@ class VirtualCluster:
         assert self.events is not None
         return self.events
 
-    def submit(self, worker: str, shard: Shard) -> None:
+    def submit(self, worker: str, shard: AnyShard) -> None:
         """Start a shard."""
         self.shards += 1
         self.most_live = max(self.most_live, len(self._events._rows))
@@ -239,7 +239,15 @@ class VirtualCluster:
     def stop(self) -> None:
         """Do nothing: no run is stopped here."""
 
-    async def _perform(self, worker: VirtualWorker, shard: Shard) -> None:
+    def add_task(self, part: PreparedTask) -> None:
+        """Give a task its tests: none has those of another one here."""
+        raise NotImplementedError
+
+    def shut_down(self, number: int, lane: str) -> None:
+        """End a shard of a dataset: there are none here."""
+        raise NotImplementedError
+
+    async def _perform(self, worker: VirtualWorker, shard: AnyShard) -> None:
         costs = self.costs
         await self.scheduler.serve(costs.scheduler_shard)
         began_at = self.clock.now
