@@ -39,7 +39,7 @@ class Shard:
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
     shared: SharedPart | None = None
-    """What rows that have ended left for these."""
+    """The data that rows which have ended left for these."""
     jobs: tuple[tuple[CallKey, str], ...] = ()
     """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
