@@ -31,10 +31,10 @@ from trioeval.kernel import (
     run_plan,
 )
 from trioeval.limits import SharedLimit
-from trioeval.limits.backend import LimitKey, definitions_of
+from trioeval.limits.backend import definitions_of
 from trioeval.limits.limits_file import read_limits
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import LimitState
+from trioeval.limits.model import LimitKey, LimitState
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
