@@ -1,4 +1,3 @@
-# Separate from `limits.open`: together they exceed 600 lines.
 """Limits kept in this process: waiting calls are served in the very step in which room appears.
 
 Every step that may make room (a lease ends, a limit is changed or resumed, a share expires) serves the
