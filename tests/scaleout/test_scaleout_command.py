@@ -4,16 +4,27 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scaleout_command import ROWS, WIDTH, command, rows_of, suite, wait_gone, wait_served
+from scaleout_command import (
+    ROWS,
+    WIDTH,
+    command,
+    processes_of,
+    rows_of,
+    suite,
+    wait_gone,
+    wait_served,
+)
 from server_process import fake_provider, stats_of
 
 from trioeval.cli import run_command_line
+from trioeval.store.reader import read_store
 
 pytestmark = [
     pytest.mark.slow,
@@ -216,3 +227,57 @@ def test_without_the_extra_the_command_names_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "pip install 'trioeval[dask]'" in refused({}, "--on", "local:2")
+
+
+# Interrupts before the first row, and in a resumed run.
+
+
+def wait_processes(session: int, count: int) -> None:
+    """Wait until a session has so many processes."""
+    ends_at = time.monotonic() + 60
+    while len(processes_of(session)) < count:
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_an_interrupt_before_the_first_row_ends_the_start_and_stores_nothing(
+    tmp_path: Path, processes: int
+) -> None:
+    """Whether the processes of the workers exist already, or not."""
+    with fake_provider("--latency", "0.2") as url:
+        (tmp_path / "s.json").write_text(json.dumps(suite(url)))
+        with command(tmp_path, "s.json", "--on", "local:2", "-o", "o.jsonl") as process:
+            wait_processes(process.pid, processes)
+            os.killpg(process.pid, signal.SIGINT)
+            _, text = process.communicate(timeout=60)
+            wait_gone(process.pid)  # law LEAK
+        assert process.returncode == 130, text
+        assert stats_of(url)["requests"] == 0
+    assert "Traceback" not in text
+    assert not (tmp_path / "o.jsonl").exists()
+    database = tmp_path / ".trioeval" / "results.db"
+    if database.exists():  # else the suite was not loaded yet
+        with read_store(database) as reader:
+            assert reader.runs() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_resumed_run_on_workers_is_interrupted_and_resumed_again(tmp_path: Path) -> None:
+    """Law RESUME: no reply is paid for twice, over any number of drained executions."""
+    with fake_provider("--latency", "0.2") as url:
+        (tmp_path / "s.json").write_text(json.dumps(suite(url)))
+        for words, count in ((["s.json"], 20), (["resume"], 60), (["resume"], ROWS)):
+            with command(
+                tmp_path, *words, "--on", "local:2", "--no-cache", "-o", "o.jsonl"
+            ) as process:
+                wait_served(url, process, count)
+                if count < ROWS:
+                    os.killpg(process.pid, signal.SIGINT)
+                _, text = process.communicate(timeout=110)
+                wait_gone(process.pid)
+            assert process.returncode == (130 if count < ROWS else 0), text
+        assert stats_of(url)["requests"] == ROWS
+    assert [row["response"]["output"] for row in rows_of(tmp_path)] == [
+        f"say word {number}" for number in range(ROWS)
+    ]

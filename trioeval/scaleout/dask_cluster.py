@@ -7,8 +7,10 @@ wait, and its callbacks only pass on what happened.
 import functools
 import logging
 import secrets
+import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import attrs
@@ -364,6 +366,11 @@ async def open_cluster(
 
 
 def _start(address: LocalWorkers) -> LocalCluster:
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()  # else its start unblocks the signal
+        # Inherited by the threads and processes that it starts: until they have left the process group of the
+        # run, Ctrl-C reaches them, and a worker that dies at its start is started again and again.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         # The worker processes inherit the settings.
         with dask.config.set(_LOCAL_SETTINGS):
@@ -376,6 +383,9 @@ def _start(address: LocalWorkers) -> LocalCluster:
             )
     except _LOST as error:
         raise UsageError(f"--on: the workers cannot be started: {error}") from error
+    finally:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _open(address: ClusterAddress | LocalProcesses) -> tuple[LocalCluster | None, Client]:

@@ -5,6 +5,8 @@ import asyncio
 import functools
 import gc
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +46,7 @@ class RunPlugin(WorkerPlugin):
         """Create the session; it starts with its first use."""
         if self._own_group and hasattr(os, "setpgid"):
             os.setpgid(0, 0)
+            _unblock_interrupts()
 
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
@@ -74,6 +77,14 @@ def _load_for_good(load: LoadSuite) -> PreparedSuite:
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
     return prepared
+
+
+def _unblock_interrupts() -> None:
+    """Accept SIGINT again, which was blocked when the process was started; one that came is dropped."""
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, handler)
 
 
 def _session(name: str, worker: Worker) -> WorkerSession:

@@ -8,6 +8,7 @@ way every row is written: a reply that was paid for is never lost to an impatien
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
@@ -131,6 +132,8 @@ class Execution:
     scale_out: ScaleOut | None = None
     """The cluster on which the rows run; None runs them in this process."""
     stopping: StopRequests = attrs.field(init=False, factory=StopRequests)
+    _starting: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """The scope of the execution, cancelled if its start is interrupted."""
     _activity: Activity | None = attrs.field(init=False, default=None)
     """The activity of the lanes, once they exist."""
     _is_over: bool = attrs.field(init=False, default=False)
@@ -146,6 +149,13 @@ class Execution:
             UsageError: Metrics cannot be served, or the workers of `--on` cannot run the suite; no provider
                 was called.
         """
+        with self._starting:
+            return await self._run()
+        code = self.interrupts.code
+        self.progress.end(code, f"interrupted before the first row; exit {code}: nothing was run")
+        return code
+
+    async def _run(self) -> int:
         async with (
             self._metrics() as metrics,
             open_storage(self.storage, self.stopping.store_failed, self._warn) as (store, cache),
@@ -156,10 +166,7 @@ class Execution:
             )
             agents = await self._open_agents(sharing)
             telemetry = await self._open_telemetry(sharing)
-            workers = None
-            if self.scale_out is not None:
-                opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn)
-                workers = await sharing.enter_async_context(opened)
+            workers = await self._open_workers(sharing)
             run = await begin(store, self.start, self.continued)
             if self.continued is not None and self.prepared.suite.limits is not None:
                 from trioeval.cli.run.scale_out import recover_replies
@@ -263,6 +270,29 @@ class Execution:
                 warn=self._warn,
             )
         )
+
+    async def _open_workers(self, stack: AsyncExitStack) -> OpenWorkers | None:
+        """Open the workers of `--on`; return None without it.
+
+        That takes seconds, so a signal cancels it, and with it the execution: nothing is stored yet.
+        """
+        if self.scale_out is None:
+            return None
+
+        def stop(number: signal.Signals) -> None:
+            if not self._starting.cancel_called:
+                say("stopping: no row has started")
+            self._starting.cancel(f"{number.name} before the first row")
+
+        opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn)
+        with self.interrupts.deliver_to(stop):
+            try:
+                workers = await stack.enter_async_context(opened)
+            except TrioevalError:  # the signal may be the reason
+                await trio.lowlevel.checkpoint_if_cancelled()
+                raise
+            await trio.lowlevel.checkpoint_if_cancelled()
+        return workers
 
     async def _open_agents(self, stack: AsyncExitStack) -> AgentOptions | None:
         """Open the resources of the run's agents; return None without agents."""
