@@ -111,6 +111,24 @@ def test_the_clock_of_a_server_may_be_an_hour_behind_stored_instants(server: Red
     trio.run(main)
 
 
+def test_a_pause_of_at_least_some_seconds_is_never_shortened(server: RedisServer) -> None:
+    """Law RETRY_AFTER for clients that do not know of each other's waits."""
+
+    async def main() -> None:
+        async with open_redis(server.url, request_timeout=PATIENCE) as redis:
+            await redis.define(RPM)
+            waits = []
+            for seconds in (5.0, 30.0, 10.0):
+                state = await redis.pause_at_least("rpm", seconds)
+                waits.append(state.paused_for)
+            assert waits == pytest.approx([5, 30, 30], abs=2)
+            assert (await redis.pause("rpm", 0)).paused_for is None
+            with pytest.raises(LimitError, match="unknown_limit_key"):
+                await redis.pause_at_least("none", 1.0)
+
+    trio.run(main)
+
+
 def ask(lease_id: str, **amounts: int) -> LeaseRequest:
     return LeaseRequest(
         lease_id, "job", tuple(Requirement(key, amount) for key, amount in amounts.items())

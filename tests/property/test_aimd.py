@@ -47,7 +47,14 @@ class Retuned:
     width: int
 
 
-Event = Begun | Succeeded | Failed | Refused | Retuned
+@attrs.frozen
+class Narrowed:
+    """Another process has learned a limit."""
+
+    limit: int
+
+
+Event = Begun | Succeeded | Failed | Refused | Retuned | Narrowed
 
 begun = st.builds(Begun, st.sampled_from((0.0, 0.5, 0.75, 0.8, 1.0)))
 succeeded = st.builds(Succeeded, st.sampled_from((False, False, False, True)))
@@ -59,7 +66,9 @@ refused = st.builds(Refused, st.sampled_from((0, 0, 0, 1, 2))) | st.builds(
     st.booleans(),
 )
 outcomes = succeeded | succeeded | st.just(Failed()) | refused
-events = st.lists(begun | outcomes | st.builds(Retuned, widths), max_size=120)
+events = st.lists(
+    begun | outcomes | st.builds(Retuned, widths) | st.builds(Narrowed, widths), max_size=120
+)
 limits = st.builds(AimdLimit, widths, st.booleans())
 
 
@@ -75,6 +84,8 @@ def apply(limit: AimdLimit, event: Event) -> None:
             limit.congested(Refusal(limit.epoch - cuts_ago, beside, wait, repeated))
         case Retuned(width):
             limit.retune(width)
+        case Narrowed(learned):
+            limit.narrow(learned)
 
 
 def apply_all(limit: AimdLimit, several: Sequence[Event]) -> None:
@@ -155,6 +166,9 @@ def test_aimd_shrinks_only_by_a_refusal_of_the_current_epoch(
                 assert not cut
             case Retuned():
                 assert not cut
+            case Narrowed(learned):
+                assert limit.limit == min(before, learned)
+                assert cut == (learned < before)
             case _:
                 assert limit.limit >= before
                 assert not cut

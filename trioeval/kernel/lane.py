@@ -127,6 +127,15 @@ class Lane:
         self.throttle.repace(trio.current_time(), rpm, tpm)
         self._news()
 
+    def narrow(self, limit: int) -> None:
+        """Cut the adaptive limit, if it is larger, to one that another process has learned for the provider.
+
+        Args:
+            limit: The calls in flight, ≥ 1.
+        """
+        self.throttle.narrow(limit)
+        self._apply_limit()
+
     def pause(self) -> None:
         """Start nothing until `resume`; calls in flight continue."""
         self._paused = True

@@ -144,8 +144,15 @@ class RedisLink:
     _refusal: _ClientRejection | None = None
     """The last rejection of any attempt to connect."""
 
-    async def request(self, command: bytes, *arguments: str | bytes | int) -> Any:
-        """Return the answer to a command; its texts are `str`.
+    async def request(
+        self, command: bytes, *arguments: str | bytes | int, decode: bool = True
+    ) -> Any:
+        """Return the answer to a command.
+
+        Args:
+            command: The command.
+            *arguments: Its arguments.
+            decode: Whether the texts of the answer are `str`, and not `bytes`.
 
         Raises:
             RedisError: The server rejects the command.
@@ -154,7 +161,7 @@ class RedisLink:
         """
         connection = await self._connected()
         try:
-            return await connection.create_request(command, *arguments, decode=True)
+            return await connection.create_request(command, *arguments, decode=decode)
         except TimeoutError as error:
             # The connection may be dead unnoticed; a new one may health the server.
             connection.invalidate("no answer in time")
@@ -408,8 +415,19 @@ class RedisLimits:
         Raises:
             LimitError: `unknown_limit_key`; `invalid_request`: `seconds` is out of range.
         """
+        return await self._pause(key, seconds, at_least=False)
+
+    async def pause_at_least(self, key: str, seconds: float, /) -> LimitState:
+        """Grant nothing of a limit for `seconds`, or until a longer pause ends.
+
+        Raises:
+            LimitError: As for `pause`.
+        """
+        return await self._pause(key, seconds, at_least=True)
+
+    async def _pause(self, key: str, seconds: float, *, at_least: bool) -> LimitState:
         check_pause(key, seconds)
-        is_done, answer = await self._run("pause", [key, _micro(seconds)])
+        is_done, answer = await self._run("pause", [key, _micro(seconds), at_least])
         if not is_done:
             raise unknown_limit(key)
         return _state(answer)

@@ -114,6 +114,9 @@ class Limit:
         """Change the max concurrency, ≥ 1."""
         self.max_concurrency = self.limit = max_concurrency
 
+    def narrow(self, limit: int) -> None:
+        """Cut the limit to one that another process has learned for the same server, ≥ 1."""
+
 
 @attrs.define(eq=False, repr=False)
 class AimdLimit(Limit):
@@ -239,6 +242,14 @@ class AimdLimit(Limit):
         if self.limit == self.max_concurrency and not self.slow_start:
             most = int(min(max_concurrency, max(self.limit, self._ceiling)))
         self.max_concurrency, self.limit = max_concurrency, min(most, max_concurrency)
+
+    def narrow(self, limit: int) -> None:
+        """Cut the limit to one that another process has learned: a smaller one, and as by an own refusal."""
+        if limit < self.limit:
+            self._cut()
+            self.slow_start = False
+            self._forget_cut()
+            self.limit = limit
 
     def _complete(self) -> None:
         self._completions += 1
@@ -473,6 +484,13 @@ class GradientLimit(Limit):
         self.max_concurrency = max_concurrency
         self._aim = min(self._aim, max_concurrency)
         self._move(min(self.limit, self._aim))
+
+    def narrow(self, limit: int) -> None:
+        """Cut the limit to one that another process has learned, if it is smaller."""
+        if limit < self._aim:
+            self.epoch += 1
+            self._aim = limit
+            self._move(min(self.limit, limit))
 
     def _is_informative(self) -> bool:
         """Return whether the call that is over measures the present limit."""

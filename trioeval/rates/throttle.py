@@ -354,6 +354,19 @@ class Throttle:
         self.limit.retune(max_concurrency)
         self._settle_flags()
 
+    def narrow(self, limit: int) -> None:
+        """Cut the limit of calls in flight to one that another process has learned, ≥ 1, if it is smaller."""
+        before = self.limit.epoch
+        self.limit.narrow(limit)
+        if self.limit.epoch != before:
+            self._cut_mark = self._step()
+        self._settle_flags()
+
+    @property
+    def reported_period(self) -> float | None:
+        """Seconds between two starts that the server reports as sustained while little is left; else None."""
+        return None if self._hinted is None else self._hinted.period
+
     def repace(self, now: float, rpm: float | None, tpm: float | None) -> None:
         """Change the configured rates from `now` on; None leaves a rate unchanged."""
         if rpm is not None:

@@ -373,10 +373,12 @@ local function define(key, kind, capacity, span, overage, unit, description)
   return {1, stand(limit)}
 end
 
-local function pause(key, microseconds)
+-- With `at_least`, a longer pause stays as it is.
+local function pause(key, microseconds, at_least)
   local limit = find(key)
   if not limit then return {0, ''} end
-  limit.paused = now + microseconds
+  local before = at_least and limit.paused or 0
+  limit.paused = math.max(before, now + microseconds)
   roomy[key] = microseconds <= 0
   return {1, stand(limit)}
 end
