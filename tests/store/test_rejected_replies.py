@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from stored_things import call_at, row_at, start_of
@@ -109,3 +110,30 @@ def test_a_reply_that_is_dropped_from_a_cache_is_requested_again(
 
     assert trio.run(main) == "c"
     assert warnings == []
+
+
+def test_replies_recovered_from_elsewhere_are_recalled_at_once_and_recorded_once(
+    tmp_path: Path,
+) -> None:
+    """RESUME: those that a journal has and the store lacks; rejected ones stay rejected."""
+    questions = [CallKey(None, index, "provider", Q) for index in range(4)]
+    found = [call_at(index, f"reply {index}", Q) for index in range(4)]
+    other = CallKey("no task of the run", 0, "provider", Q)
+    foreign = attrs.evolve(found[0], key=other)
+
+    async def main() -> None:
+        async with open_store(tmp_path / "r.db") as store:
+            run = store.begin(start_of())
+            run.call(found[0])
+            run.call(found[1])
+            run.reject(questions[1])
+        for new in (2, 0):
+            async with open_store(tmp_path / "r.db") as store:
+                run = await store.resume("eval-1", start_of())
+                assert run.recover([*found, foreign], [questions[1], questions[3], other]) == new
+                await run.durable()
+                recalled = [run.recorded_reply(key) for key in questions]
+                outputs = [paid and paid.reply.output for paid in recalled]
+                assert outputs == ["reply 0", None, "reply 2", None]
+
+    trio.run(main)

@@ -482,6 +482,16 @@ def read_call_keys(connection: sqlite3.Connection, key: int, row: CallKey) -> li
     ]
 
 
+def has_reply(connection: sqlite3.Connection, key: int, call: CallKey) -> bool:
+    """Return whether a reply to a question of a row is recorded, also if it is not to be used again."""
+    found = connection.execute(
+        "SELECT 1 FROM call WHERE key = ? AND role = ? AND question = ? AND row_id = ? "
+        "AND reply IS NOT NULL LIMIT 1",
+        (key, call.role, call.question, call.row),
+    )
+    return found.fetchone() is not None
+
+
 def read_call(
     connection: sqlite3.Connection, key: int, call: CallKey, execution: int
 ) -> tuple[str, float, bool] | None:

@@ -66,6 +66,7 @@ from trioeval.store.writes import (
     insert,
     make_record,
     number,
+    recovered_calls,
 )
 
 if TYPE_CHECKING:
@@ -259,6 +260,16 @@ class StoredRun(RunJournal):
     def call(self, call: CallRecord, /) -> None:
         """Record a call."""
         self._writer.put(call_write(self._place, call))
+
+    def recover(self, calls: Sequence[CallRecord], rejected: Sequence[CallKey], /) -> int:
+        """Record replies that an earlier execution received; return how many were not recorded yet."""
+        new = recovered_calls(self._read(), self._place, calls)
+        for write in new:
+            self._writer.put(write)
+        for key in rejected:
+            if key.task in self._place.parts:
+                self.reject(key)
+        return len(new)
 
     def row(self, row: Row, /) -> None:
         """Record a row, replacing an earlier record of it.

@@ -30,6 +30,7 @@ from trioeval.run import Row
 from trioeval.store.records import (
     LEFT_OUT,
     error_facts,
+    has_reply,
     plain,
     reply_facts,
     stored_json,
@@ -402,6 +403,23 @@ class LineWrite(PendingWrite, Generic[T]):
 def call_write(place: RunPlace, call: CallRecord) -> LineWrite[CallRecord]:
     """Return the write of a call that ended."""
     return LineWrite(CALL, place, call.key.task, call.key.index, call, _call_columns)
+
+
+def recovered_calls(
+    connection: sqlite3.Connection, place: RunPlace, calls: Iterable[CallRecord]
+) -> Sequence[LineWrite[CallRecord]]:
+    """Return the writes of replies that an earlier execution received, except those that are recorded.
+
+    Calls of tasks that the run no longer has are left out.
+    """
+    # As of an earlier execution: a run does not read its own replies again.
+    earlier = attrs.evolve(place, execution=max(1, place.execution - 1))
+    return [
+        call_write(earlier, one)
+        for one in calls
+        if one.key.task in place.parts
+        and not has_reply(connection, place.key(one.key.task, one.key.index), one.key)
+    ]
 
 
 def _call_columns(place: RunPlace, call: CallRecord) -> Line:
