@@ -20,8 +20,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
-from trioeval.scaleout.dask_cluster import steps_of
-from trioeval.scaleout.messages import Message, RejectedReply, WorkerWarning, pack, unpack
+from trioeval.scaleout.messages import Message, RejectedReply, WorkerWarning, pack, steps_of, unpack
 from trioeval.usage import Usage
 
 SUITE = {

@@ -306,8 +306,9 @@ def test_a_limit_without_a_lane_causes_a_warning(tmp_path: Path) -> None:
     entry = {"type": "prompt_eval", "prompts": ["a"], "providers": [both]}
     assert warned(tasks=[entry, {**entry, "providers": ["echo"]}]) == []
     unused = "$.limits: no lane counts against a limit: the backend is never called, and no limit is created"
+    of_workers = "$.limits: no lane counts against a limit: without --on the backend is never called"
     assert warned(limits={**REDIS, "define": [RPM]}) == [
-        (unused, "write limits, with keys of limits, in a lane")
+        (of_workers, "write limits, with keys of limits, in a lane")
     ]
     (tmp_path / "limits.json").write_text(json.dumps([RPM, HOLDS]))
     file = {"file": "limits.json"}

@@ -64,6 +64,13 @@ ClusterName = Annotated[
         "of this machine.",
     ),
 ]
+LaneOwner = Annotated[
+    Switch,
+    Parameter(
+        name="--lane-owner",
+        help="With --on, let one worker make all calls of a lane, although the suite has Redis.",
+    ),
+]
 OmitZeroCounters = Annotated[
     Switch,
     Parameter(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Count,
         Database,
         EnvFiles,
+        LaneOwner,
         NotNegative,
         OmitZeroCounters,
         Paths,
@@ -209,6 +210,7 @@ class StartFlags:
     resume: str | None = None
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
     on: ClusterName = None
+    lane_owner: LaneOwner = False
 
 
 @attrs.frozen(kw_only=True)
@@ -459,6 +461,8 @@ def check_flags(flags: RunFlags) -> None:
         wrong.append(
             "--allow-env needs --untrusted: any other suite can read the whole environment"
         )
+    if begin.lane_owner and begin.on is None:
+        wrong.append("--lane-owner needs --on: one process owns all of its lanes")
     if continues_run(flags):
         wrong += [
             f"{flag} applies to a whole run and cannot be used to continue one"

@@ -28,7 +28,7 @@ from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
-from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
+from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes, shares_lanes
 from trioeval.scaleout.messages import Message, RejectedReply, Shard, WorkerWarning
 from trioeval.scaleout.shards import (
     MOST_ROWS,
@@ -116,6 +116,8 @@ class Coordinator:
     _recorded: RecordedReplies | None = None
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
+    _lane_owner: bool = False
+    """True if each lane has one owner, although the suite has Redis."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
@@ -138,9 +140,11 @@ class Coordinator:
 
     @_groups.default
     def _find_groups(self) -> Mapping[RowKind, str | None]:
-        cap = self._prepared.suite.evaluate_options.max_total_concurrency
-        uses = lane_uses(self._prepared)
-        return owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
+        prepared, uses = self._prepared, lane_uses(self._prepared)
+        cap = prepared.suite.evaluate_options.max_total_concurrency
+        is_capped = cap is not None and not shares_lanes(prepared, lane_owner=self._lane_owner)
+        owned = owned_lanes(prepared, lane_owner=self._lane_owner)
+        return owner_groups(uses, owned, is_capped=is_capped)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:

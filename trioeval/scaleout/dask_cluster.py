@@ -22,12 +22,10 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
+from trioeval.scaleout.messages import Shard, WorkerFacts, steps_of, unpack
 from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
 from trioeval.scaleout.worker import LoadSuite
-from trioeval.suite.expand import Step
-from trioeval.suite.model import ProviderEntry
 
 REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
@@ -58,6 +56,8 @@ class DaskCluster:
     _events: ClusterEvents | None = attrs.field(init=False, default=None)
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
+    _lost_sessions: dict[str, str] = attrs.field(init=False, factory=dict)
+    """The last session of each worker that was lost."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
@@ -109,6 +109,10 @@ class DaskCluster:
     def disconnect(self) -> None:
         """Report nothing more."""
         self._events = None
+
+    def session_of(self, worker: str) -> str | None:
+        """Return the session of a worker, also of one that is lost; None if it is unknown."""
+        return self._sessions.get(worker) or self._lost_sessions.get(worker)
 
     def submit(self, worker: str, shard: Shard) -> None:
         """Start a shard on a worker."""
@@ -238,20 +242,11 @@ class DaskCluster:
                 self._events.on_worker(worker)
 
     def _lost(self, worker: str) -> None:
-        if self._sessions.pop(worker, None) is not None and self._events is not None:
-            self._events.on_loss(worker)
-
-
-def steps_of(prepared: PreparedSuite) -> FindStep:
-    """Return a function that finds the step of a row and its provider."""
-    parts = {part.id: part.prepared for part in prepared.parts}
-
-    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
-        steps = parts[task].steps
-        step = steps[index]
-        return step, steps.suite.providers[step.column.provider_index]
-
-    return find
+        session = self._sessions.pop(worker, None)
+        if session is not None:
+            self._lost_sessions[worker] = session
+            if self._events is not None:
+                self._events.on_loss(worker)
 
 
 @asynccontextmanager
@@ -262,6 +257,7 @@ async def open_cluster(
     *,
     run_id: str | None,
     warn: Callable[[str], None],
+    lane_owner: bool = False,
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -271,6 +267,7 @@ async def open_cluster(
         load: Loads the same suite on a worker; must be picklable.
         run_id: The id of the run, for templates.
         warn: Called with harmless failures.
+        lane_owner: Whether each lane has one owner, although the suite has Redis.
 
     Raises:
         UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
@@ -280,7 +277,14 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        plugin = RunPlugin(
+            name,
+            client.id,
+            load,
+            run_id,
+            own_group=local is not None,
+            lane_owner=lane_owner,
+        )
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)

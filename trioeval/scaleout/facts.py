@@ -143,14 +143,28 @@ def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
     )
 
 
-def owned_lanes(prepared: PreparedSuite) -> frozenset[str]:
+def shares_lanes(prepared: PreparedSuite, *, lane_owner: bool) -> bool:
+    """Return whether the limits of the lanes are kept in Redis, instead of by one owner of each lane."""
+    limits = prepared.suite.limits
+    return limits is not None and limits.backend == "redis" and not lane_owner
+
+
+def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozenset[str]:
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
-    A lane may be used by all workers if its calls are free and have no rate, or if a server keeps its limits.
+    A lane may be used by all workers if its calls are free and have no rate, if its limits are in Redis, or
+    if a server keeps its limits and it has no rate of its own.
+
+    Args:
+        prepared: The suite.
+        lane_owner: Whether each lane has one owner, although the suite has Redis.
     """
+    if shares_lanes(prepared, lane_owner=lane_owner):
+        return frozenset()
     called = called_lanes(prepared)
     limits = prepared.suite.limits
-    shared = set() if limits is None or limits.backend == "memory" else {*prepared.lane_limits}
+    is_local = limits is None or limits.backend == "memory" or lane_owner
+    shared = set() if is_local else {*prepared.lane_limits}
     return frozenset(
         spec.name
         for spec in prepared.lane_specs

@@ -14,8 +14,11 @@ from typing import Any, TypeAlias
 import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
+from trioeval.suite.expand import Step
+from trioeval.suite.model import ProviderEntry
 
 
 @attrs.frozen(kw_only=True)
@@ -63,23 +66,44 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class JournalPosition:
+    """The number of the last message before it that is also in its worker's journal; see `stream_journal`."""
+
+    session: str
+    number: int
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | JournalPosition
 """A message of a worker, sent as soon as its event happens."""
 
 
-def _mapping(data: dict[Any, Any]) -> Mapping[Any, Any]:
+def steps_of(prepared: PreparedSuite) -> FindStep:
+    """Return a function that finds the step of a row and its provider."""
+    parts = {part.id: part.prepared for part in prepared.parts}
+
+    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
+        steps = parts[task].steps
+        step = steps[index]
+        return step, steps.suite.providers[step.column.provider_index]
+
+    return find
+
+
+def mapping_of(data: dict[Any, Any]) -> Mapping[Any, Any]:
+    """Return a read-only mapping."""
     return MappingProxyType(data)
 
 
 def _reduce_mapping(value: Mapping[Any, Any]) -> tuple[Any, ...]:
-    return _mapping, (dict(value),)
+    return mapping_of, (dict(value),)
 
 
 _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
 """The reducers of objects that Python itself cannot pickle."""
 
 
-_ROW, _CALL, _OTHER = "r", "c", "o"
+ROW, _CALL, _OTHER = "r", "c", "o"
 """The kinds of messages as they are pickled."""
 
 
@@ -93,7 +117,7 @@ def pack(messages: Iterable[Message]) -> bytes:
     for one in messages:
         match one:
             case Row():
-                written.append((_ROW, plain.row(one)))
+                written.append((ROW, plain.row(one)))
             case CallRecord():
                 written.append((_CALL, plain.call(one)))
             case _:
@@ -102,15 +126,17 @@ def pack(messages: Iterable[Message]) -> bytes:
     return file.getvalue()
 
 
-def unpack(data: bytes, find: FindStep) -> Sequence[Message]:
+def unpack(
+    data: bytes, find: FindStep, *, loads: Callable[[bytes], Any] = pickle.loads
+) -> Sequence[Message]:
     """Return the messages of `pack`.
 
     Args:
         data: The bytes, from a worker of the own run.
         find: Returns what is not sent with a row.
+        loads: Unpickles them. Dask itself unpickles everything that workers send.
     """
-    # Dask itself unpickles everything that workers send.
-    replies, written = pickle.loads(data)  # noqa: S301
+    replies, written = loads(data)
     plain = PlainReader.of(replies, find)
-    readers: Mapping[str, Callable[[Any], Message]] = {_ROW: plain.row, _CALL: plain.call}
+    readers: Mapping[str, Callable[[Any], Message]] = {ROW: plain.row, _CALL: plain.call}
     return [readers[kind](one) if kind in readers else one for kind, one in written]

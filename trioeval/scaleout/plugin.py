@@ -27,17 +27,26 @@ class RunPlugin(WorkerPlugin):
         topic: The topic of the messages to the coordinator.
         load: Loads the suite.
         run_id: The id of the run, for templates.
+        lane_owner: Whether each lane has one owner, although the suite has Redis.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+        self,
+        name: str,
+        topic: str,
+        load: LoadSuite,
+        run_id: str | None,
+        *,
+        own_group: bool,
+        lane_owner: bool = False,
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
         self._run_id = run_id
         self._own_group = own_group
+        self._lane_owner = lane_owner
 
     def setup(self, worker: Worker) -> None:
         """Create the session; it starts with its first use."""
@@ -48,7 +57,7 @@ class RunPlugin(WorkerPlugin):
             worker.log_event(self._topic, data)
 
         load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
-        self.session = WorkerSession(load, self._run_id, send)
+        self.session = WorkerSession(load, self._run_id, send, self._lane_owner)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""

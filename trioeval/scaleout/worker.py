@@ -26,11 +26,13 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import Lanes
+from trioeval.limits.open import requires_extra
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.scaleout.facts import suite_digest, versions
+from trioeval.scaleout.facts import shares_lanes, suite_digest, versions
 from trioeval.scaleout.messages import (
+    JournalPosition,
     Message,
     RejectedReply,
     Shard,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
     from trioeval.columns.journal import DatasetJournal
     from trioeval.columns.result import DatasetResult
+    from trioeval.scaleout.stream_journal import WorkerJournal
+    from trioeval.scaleout.worker_redis import WorkerRedis
 
 LoadSuite: TypeAlias = Callable[[], PreparedSuite]
 """Loads and prepares the suite of a run, in any process."""
@@ -76,12 +80,16 @@ class MessageBatch:
     """Messages that wait to be sent, for a few milliseconds at most."""
 
     _send: Callable[[bytes], None]
+    journal: WorkerJournal | None = attrs.field(init=False, default=None)
+    """Gets each message at once; None without Redis."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def add(self, message: Message) -> None:
         """Add a message, in order; sends all of them if they are many."""
         self._waiting.append(message)
+        if self.journal is not None:
+            self.journal.add(message)
         if len(self._waiting) >= _MOST_MESSAGES:
             self.flush()
         else:
@@ -91,6 +99,8 @@ class MessageBatch:
         """Send all messages now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
+            if self.journal is not None:
+                waiting.append(JournalPosition(self.journal.session, self.journal.number))
             self._send(pack(waiting))
 
     async def send_continuously(self) -> None:
@@ -201,6 +211,8 @@ class WorkerSession:
     _load: LoadSuite
     _run_id: str | None
     _send: Callable[[bytes], None]
+    _lane_owner: bool = False
+    """True if each lane has one owner, although the suite has Redis."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _token: trio.lowlevel.TrioToken | None = attrs.field(init=False, default=None)
@@ -214,6 +226,7 @@ class WorkerSession:
     _batch: MessageBatch = attrs.field(init=False)
     _prepared: PreparedSuite | None = attrs.field(init=False, default=None)
     _lanes: Lanes | None = attrs.field(init=False, default=None)
+    _redis: WorkerRedis | None = attrs.field(init=False, default=None)
 
     @_batch.default
     def _make_batch(self) -> MessageBatch:
@@ -296,18 +309,43 @@ class WorkerSession:
                 return
             digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
             async with AsyncExitStack() as stack:
-                opened = open_suite_limits(self._prepared, warn=self._warn)
                 try:
-                    limits = await stack.enter_async_context(opened)
+                    self._lanes = await self._open_lanes(self._prepared, stack)
                 except TrioevalError as error:
                     self._facts = attrs.evolve(facts, error=str(error))
                     return
-                self._lanes = make_lanes(self._prepared, limits=limits)
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._batch.send_continuously)
+                    if self._redis is not None:
+                        self._nursery.start_soon(self._redis.serve)
                     self._facts = attrs.evolve(facts, digest=digest)
                     self._ready.set()
                     await trio.sleep_forever()
+
+    async def _open_lanes(self, prepared: PreparedSuite, stack: AsyncExitStack) -> Lanes:
+        """Open the limits of the lanes, and the journal if the suite has Redis.
+
+        Raises:
+            TrioevalError: The server is unreachable.
+        """
+        settings = prepared.suite.limits
+        url = None if settings is None or settings.backend != "redis" else settings.url
+        if url is None or self._run_id is None:
+            limits = await stack.enter_async_context(open_suite_limits(prepared, warn=self._warn))
+            return make_lanes(prepared, limits=limits)
+        with requires_extra("redis"):
+            from trioeval.scaleout.worker_redis import open_worker_redis
+        opened = open_worker_redis(
+            prepared,
+            url,
+            self._run_id,
+            self.id,
+            has_shared_lanes=shares_lanes(prepared, lane_owner=self._lane_owner),
+            warn=self._warn,
+        )
+        self._redis = await stack.enter_async_context(opened)
+        self._batch.journal = self._redis.journal
+        return self._redis.lanes
 
     def _begin(self, running: _RunningShard) -> None:
         if self._nursery is None:
@@ -342,6 +380,7 @@ class WorkerSession:
                 emit=_ignore_row,
                 lanes=self._lanes,
                 stop=self._stop,
+                observe=None if self._redis is None else self._redis.observe,
                 run_id=self._run_id,
                 warn=self._warn,
                 journal=ForwardingJournal(shard, self._batch),

@@ -76,7 +76,9 @@ def _unused_limit_warnings(settings: LimitsSettings, uses: list[_Use]) -> Iterat
                 yield Mistake(message, hint, at=("limits", "define", place))
     elif not used:
         message = (
-            "no lane counts against a limit: the backend is never called, and no limit is created"
+            "no lane counts against a limit: without --on the backend is never called"
+            if settings.backend == "redis"
+            else "no lane counts against a limit: the backend is never called, and no limit is created"
         )
         yield Mistake(message, "write limits, with keys of limits, in a lane", at=("limits",))
 

@@ -14,6 +14,7 @@ from trioeval.cli.flag_types import (
     Count,
     Database,
     EnvFiles,
+    LaneOwner,
     LimitGroup,
     OmitZeroCounters,
     OutputGroup,
@@ -57,6 +58,7 @@ def resume(
     keep: StorageGroup = StorageFlags(),  # noqa: B008
     output: OutputGroup = OutputFlags(),  # noqa: B008
     on: ClusterName = None,
+    lane_owner: LaneOwner = False,
     interrupts: _Injected,
 ) -> int:
     """Continue an interrupted run with the flags that it was started with."""
@@ -66,7 +68,7 @@ def resume(
         what=SuiteFlags(env_file=env_file),
         limits=limits,
         keep=keep,
-        begin=StartFlags(resume=run, on=on),
+        begin=StartFlags(resume=run, on=on, lane_owner=lane_owner),
         output=output,
     )
     return run_command(None, flags, interrupts)

@@ -159,6 +159,10 @@ class Execution:
                 opened = self.scale_out.open(self.prepared, self.start.id, self._warn)
                 workers = await sharing.enter_async_context(opened)
             run = await begin(store, self.start, self.continued)
+            if self.continued is not None and self.prepared.suite.limits is not None:
+                from trioeval.cli.run.scale_out import recover_replies
+
+                await recover_replies(self.prepared, run, self._warn)
             run.stays_open = True  # until its results are written
             collector = self._collector(run)
             collector.open()

@@ -18,13 +18,16 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
+from trioeval.limits.open import requires_extra
 from trioeval.scaleout.address import ClusterAddress, read_address
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.coordinator import ClusterEvents, Coordinator, open_coordinator
+from trioeval.scaleout.facts import check_suite, shares_lanes
+from trioeval.scaleout.messages import steps_of
 
 if TYPE_CHECKING:
     from trioeval.cli.stopping import StopRequests
     from trioeval.scaleout.dask_cluster import DaskCluster
+    from trioeval.scaleout.run_redis import RunRedis
     from trioeval.store.run import StoredRun
 
 EXTRA = "dask"
@@ -58,6 +61,9 @@ class OpenWorkers:
 
     _cluster: DaskCluster
     _prepared: PreparedSuite
+    _lane_owner: bool
+    _redis: RunRedis | None
+    """The Redis server of the suite; None without one."""
 
     async def serve(
         self,
@@ -86,10 +92,18 @@ class OpenWorkers:
             observers,
             run.recorded_replies,
             stopping.workers_failed,
+            self._lane_owner,
         )
-        self._cluster.connect(coordinator)
+        events: ClusterEvents = coordinator
         try:
-            async with open_coordinator(coordinator):
+            async with open_coordinator(coordinator), trio.open_nursery() as nursery:
+                if self._redis is not None:
+                    journalled = self._redis.follow(
+                        coordinator, self._cluster.session_of, run, warn
+                    )
+                    nursery.start_soon(journalled.serve)
+                    events = journalled
+                self._cluster.connect(events)
                 task_status.started(coordinator.adapt)
                 await trio.sleep_forever()
         finally:
@@ -102,6 +116,8 @@ class ScaleOut:
 
     address: ClusterAddress
     suite: WorkerSuite
+    lane_owner: bool = False
+    """True if each lane has one owner, although the suite has Redis."""
 
     @classmethod
     def of(
@@ -127,7 +143,7 @@ class ScaleOut:
         check_suite(prepared, _unusable(flags))
         # What only this process does is left out.
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
-        return cls(address, WorkerSuite(suite, sent))
+        return cls(address, WorkerSuite(suite, sent), given.begin.lane_owner)
 
     @asynccontextmanager
     async def open(
@@ -140,9 +156,59 @@ class ScaleOut:
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
-        opened = open_cluster(self.address, prepared, self.suite, run_id=run_id, warn=warn)
-        async with opened as cluster:
-            yield OpenWorkers(cluster, prepared)
+        opened = open_cluster(
+            self.address,
+            prepared,
+            self.suite,
+            run_id=run_id,
+            warn=warn,
+            lane_owner=self.lane_owner,
+        )
+        async with self._open_redis(prepared, run_id) as redis, opened as cluster:
+            yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
+
+    @asynccontextmanager
+    async def _open_redis(
+        self, prepared: PreparedSuite, run_id: str
+    ) -> AsyncGenerator[RunRedis | None]:
+        """Open the Redis server of the suite; yield None without one.
+
+        Raises:
+            UsageError: It is unreachable.
+        """
+        if not uses_redis(prepared):
+            yield None
+            return
+        with requires_extra("redis"):
+            from trioeval.scaleout.run_redis import open_run_redis
+        shares = shares_lanes(prepared, lane_owner=self.lane_owner)
+        opened = open_run_redis(prepared, run_id, steps_of(prepared), has_shared_lanes=shares)
+        async with opened as redis:
+            yield redis
+
+
+def uses_redis(prepared: PreparedSuite) -> bool:
+    """Return whether a suite has Redis for shared limits, which then also has the journal of workers."""
+    return prepared.suite.limits is not None and prepared.suite.limits.backend == "redis"
+
+
+async def recover_replies(
+    prepared: PreparedSuite, run: StoredRun, warn: Callable[[str], None]
+) -> None:
+    """Record the replies that only the journal in Redis has of a run that continues. A checkpoint.
+
+    Args:
+        prepared: The suite.
+        run: The run.
+        warn: Called with the number of replies, or if Redis is unreachable.
+
+    Raises:
+        UsageError: They cannot be read.
+    """
+    if uses_redis(prepared):
+        with requires_extra("redis"):
+            from trioeval.scaleout.run_redis import recover_run
+        await recover_run(prepared, run.id, run, warn)
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:

@@ -1,0 +1,469 @@
+"""The journal in Redis: what a worker adds is there at once, without secrets, until the store has it."""
+
+import pickle
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from patience import PATIENCE
+from redis_server import RedisServer, needs_redis, open_server
+
+from trioeval.errors import ProviderError, UsageError
+from trioeval.evaluation.journal import CallKey, CallRecord
+from trioeval.limits.redis import RedisLink, open_link
+from trioeval.loading.load import parse_suite
+from trioeval.providers import Reply
+from trioeval.run import Row, collect, prepare
+from trioeval.scaleout import run_redis, stream_journal
+from trioeval.scaleout.messages import (
+    JournalPosition,
+    Message,
+    RejectedReply,
+    WorkerWarning,
+    pack,
+    steps_of,
+)
+from trioeval.scaleout.run_redis import JournalledEvents, open_run_redis, recover, recover_run
+from trioeval.scaleout.stream_journal import (
+    JournalEntry,
+    JournalKeys,
+    JournalReader,
+    SecretMask,
+    WorkerJournal,
+    journal_format,
+    read_safely,
+)
+from trioeval.usage import Usage
+
+pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
+
+API_KEY = "sk-0123456789abcdef"
+PREPARED = prepare(
+    parse_suite(
+        {
+            "providers": ["echo"],
+            "prompts": ["say {{word}}"],
+            "tests": [
+                {"vars": {"word": word}, "assert": [{"type": "contains", "value": "a"}]}
+                for word in "abc"
+            ],
+        }
+    )
+)
+KEYS = JournalKeys("n", "run-1")
+NO_SESSIONS: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[RedisServer]:
+    with open_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_server: RedisServer) -> RedisServer:
+    """An empty server."""
+    _server.command("FLUSHALL")
+    return _server
+
+
+def key_of(index: int) -> CallKey:
+    return CallKey(None, index, "provider", bytes([index]) * 16, f"row {index}")
+
+
+def call(index: int, output: str = "x") -> CallRecord:
+    reply = Reply(output=output, usage=Usage(total=3), metadata={"a": [1]})
+    return CallRecord(key=key_of(index), provider="p", prompt="q", answer=reply, latency_ms=1.5)
+
+
+def failure(index: int) -> CallRecord:
+    error = ProviderError("server", "no", status=500, retry_after=2.0)
+    return CallRecord(key=key_of(index), provider="p", prompt="q", answer=error, latency_ms=1.5)
+
+
+@asynccontextmanager
+async def opened(
+    server: RedisServer, session: str = "s", *, warnings: list[str] | None = None
+) -> AsyncGenerator[tuple[RedisLink, WorkerJournal, JournalReader]]:
+    async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
+        warn = ([] if warnings is None else warnings).append
+        journal = WorkerJournal(link, KEYS, session, SecretMask.of([API_KEY]), warn)
+        reader = JournalReader(link, KEYS, steps_of(PREPARED))
+        await reader.begin()
+        await journal.open()
+        nursery.start_soon(journal.serve)
+        yield link, journal, reader
+        nursery.cancel_scope.cancel()
+
+
+async def entries_of(
+    reader: JournalReader, count: int, session: str = "s", after: int = 0
+) -> list[JournalEntry]:
+    """Return the messages of a session once there are so many."""
+    while True:
+        found = [one async for batch in reader.read(session, after) for one in batch]
+        if len(found) >= count:
+            return found
+        await trio.lowlevel.checkpoint()
+
+
+def test_messages_are_read_as_they_were_added_and_in_order(server: RedisServer) -> None:
+    rows: list[Row] = trio.run(collect, PREPARED)
+    messages: list[Message] = [call(0), failure(1), *rows, RejectedReply(key_of(0))]
+
+    async def main() -> None:
+        async with opened(server) as (_link, journal, reader):
+            for one in [*messages, WorkerWarning("of no use later")]:
+                journal.add(one)
+            found = await entries_of(reader, len(messages))
+            assert journal.number == len(messages)
+            assert [one.number for one in found] == [*range(1, len(messages) + 1)]
+            assert [one.is_masked for one in found] == [False] * len(messages)
+            for entry, expected in zip(found, messages, strict=True):
+                if isinstance(expected, CallRecord) and isinstance(expected.answer, ProviderError):
+                    assert isinstance(entry.message, CallRecord)
+                    assert str(entry.message.answer) == str(expected.answer)
+                else:
+                    assert entry.message == expected
+            assert [one.number for one in await entries_of(reader, 2, after=4)] == [5, 6]
+
+    trio.run(main)
+
+
+def test_long_journals_are_read_in_parts(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_journal, "_READ", 4)
+
+    async def main() -> None:
+        async with opened(server) as (_link, journal, reader):
+            for index in range(11):
+                journal.add(call(index))
+            await entries_of(reader, 11)
+            sizes = [len(batch) async for batch in reader.read("s")]
+            assert sizes == [4, 4, 3]
+
+    trio.run(main)
+
+
+def test_secrets_are_masked_and_masked_replies_are_rejected_when_they_are_recovered(
+    server: RedisServer,
+) -> None:
+    run = ToyRun()
+
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader):
+            journal.add(call(0, f"the key is {API_KEY}"))
+            journal.add(call(1))
+            masked, plain = await entries_of(reader, 2)
+            assert (masked.is_masked, plain.is_masked) == (True, False)
+            raw = await link.request(b"XRANGE", KEYS.stream("s"), "-", "+", decode=False)
+            assert API_KEY[3:].encode() not in repr(raw).encode()
+            assert await recover(reader, run) == 2
+
+    trio.run(main)
+    assert [one.key.index for one in run.calls] == [0, 1]
+    assert [key.index for key in run.rejected] == [0]
+
+
+def test_a_message_that_names_a_function_is_not_read(server: RedisServer) -> None:
+    """Other programs may write to the server; a pickle could call anything."""
+
+    async def main() -> None:
+        async with opened(server) as (link, _journal, reader):
+            stream = KEYS.stream("s")
+            evil = pickle.dumps([print])
+            await link.request(b"XADD", stream, "1-0", b"d", evil)
+            with pytest.raises(UsageError, match=r"message 1 .* cannot be read: .* builtins.print"):
+                await entries_of(reader, 1)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "value", [print, pickle.loads, prepare, RedisLink.request, attrs.evolve], ids=repr
+)
+def test_only_data_of_this_package_is_unpickled(value: object) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="the journal names"):
+        read_safely(pickle.dumps(value))
+
+
+def test_what_is_stored_is_removed_and_the_rest_stays(server: RedisServer) -> None:
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader):
+            for index in range(5):
+                journal.add(call(index))
+            await entries_of(reader, 5)
+            await reader.trim({"s": 3})
+            assert [one.number for one in await entries_of(reader, 2)] == [4, 5]
+            assert not await reader.is_empty("s")
+            await reader.trim({"s": 5})
+            assert await reader.is_empty("s")
+            seconds = await link.request(b"TTL", KEYS.stream("s"))
+            assert 0 < seconds <= stream_journal.KEPT_SECONDS
+
+    trio.run(main)
+
+
+def test_nothing_is_added_to_the_journal_of_a_run_that_has_ended(server: RedisServer) -> None:
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader):
+            journal.add(call(0))
+            await entries_of(reader, 1)
+            await reader.delete()
+            journal.add(call(1))
+            while journal._requests:
+                await trio.lowlevel.checkpoint()
+            late = WorkerJournal(link, KEYS, "late", SecretMask(()), print)
+            with pytest.raises(UsageError, match="the run has ended"):
+                await late.open()
+            assert await link.request(b"DBSIZE") == 0
+
+    trio.run(main)
+
+
+def test_a_lost_server_is_warned_of_once_and_used_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Numbers go on, so that the reader finds what was added later."""
+    monkeypatch.setattr(stream_journal, "_RECONNECT", 0.05)
+    warnings: list[str] = []
+
+    async def main() -> None:
+        with open_server("--appendonly", "yes", "--appendfsync", "always") as server:
+            async with opened(server, warnings=warnings) as (_link, journal, reader):
+                journal.add(call(0))
+                await entries_of(reader, 1)
+                server.kill()
+                while not warnings:
+                    journal.add(call(1))
+                    await trio.sleep(0.001)
+                journal.add(call(2))
+                await trio.to_thread.run_sync(server.start)
+                while journal._connection is None:
+                    await trio.lowlevel.checkpoint()
+                journal.add(call(3))
+                *_before, last = await entries_of(reader, 2)
+                assert last.number == journal.number
+                assert isinstance(last.message, CallRecord)
+                assert last.message.key == key_of(3)
+
+    trio.run(main)
+    (warning,) = warnings
+    assert "the journal in Redis is lost" in warning
+
+
+# The side of the coordinator.
+
+
+@attrs.define
+class ToyRun:
+    """The record of a run, in memory."""
+
+    calls: list[CallRecord] = attrs.field(factory=list)
+    rejected: list[CallKey] = attrs.field(factory=list)
+    durables: int = 0
+
+    def recover(self, calls: Sequence[CallRecord], rejected: Sequence[CallKey], /) -> int:
+        known = {one.key for one in self.calls}
+        new = [one for one in calls if one.key not in known]
+        self.calls += new
+        self.rejected += rejected
+        return len(new)
+
+    async def durable(self) -> None:
+        self.durables += 1
+        await trio.lowlevel.checkpoint()
+
+
+@attrs.define
+class ToyEvents:
+    """A coordinator that only records its events."""
+
+    seen: list[object] = attrs.field(factory=list)
+    lost: trio.Event = attrs.field(factory=trio.Event)
+
+    def on_worker(self, worker: str) -> None:
+        self.seen.append(f"join {worker}")
+
+    def on_loss(self, worker: str) -> None:
+        self.seen.append(f"loss {worker}")
+        self.lost.set()
+
+    def on_messages(self, messages: Sequence[Message]) -> None:
+        self.seen += [one.key.index for one in messages if isinstance(one, CallRecord)]
+
+    def on_shard_end(self, number: int, error: Exception | None) -> None:
+        self.seen.append(f"end {number} {error}")
+
+
+def test_a_loss_is_reported_after_the_messages_that_only_the_journal_has(
+    server: RedisServer,
+) -> None:
+    """RESUME, ONCE: no message is passed on twice, and events after the loss stay after it."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (_link, journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            nursery.start_soon(found.serve)
+            for index in range(5):
+                journal.add(call(index))
+            await entries_of(reader, 5)
+            found.on_worker("v")
+            found.on_messages([call(0), call(1), JournalPosition("s", 2)])
+            found.on_loss("w")
+            found.on_worker("w")
+            found.on_shard_end(7, None)
+            await events.lost.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            found.on_loss("unknown")
+            events.lost = trio.Event()
+            await events.lost.wait()
+            assert found.received == {"s": 5}
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert events.seen == [
+        *("join v", 0, 1, 2, 3, 4, "loss w", "join w", "end 7 None", "loss unknown")
+    ]
+
+
+def test_what_is_durable_is_trimmed_while_the_run_runs(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_redis, "_TRIM_EVERY", 0.01)
+    run = ToyRun()
+
+    async def main() -> None:
+        async with opened(server) as (_link, journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(ToyEvents(), reader, NO_SESSIONS.get, run, print)
+            nursery.start_soon(found.serve)
+            for index in range(3):
+                journal.add(call(index))
+            await entries_of(reader, 3)
+            found.on_messages([call(0), JournalPosition("s", 2)])
+            while len(await entries_of(reader, 1)) > 1:
+                await trio.lowlevel.checkpoint()
+            assert run.durables
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_an_unreadable_journal_is_warned_of_and_the_loss_is_reported(server: RedisServer) -> None:
+    events, warnings = ToyEvents(), list[str]()
+
+    async def main() -> None:
+        async with opened(server) as (link, _journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), warnings.append)
+            nursery.start_soon(found.serve)
+            await link.request(b"XADD", KEYS.stream("s"), "1-0", b"d", b"no pickle")
+            found.on_loss("w")
+            await events.lost.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert events.seen == ["loss w"]
+    assert len(warnings) == 1
+    assert "the journal of a lost worker cannot be read" in warnings[0]
+
+
+def with_redis(url: str) -> object:
+    limits = {"backend": "redis", "url": url, "namespace": "n", "requestTimeoutMs": 1000}
+    return {"providers": ["echo"], "prompts": ["a"], "limits": limits}
+
+
+def test_a_run_that_continues_records_the_replies_that_only_the_journal_has(
+    server: RedisServer,
+) -> None:
+    """RESUME: replies of several workers, once; the second time there are none."""
+    prepared, run, warnings = prepare(parse_suite(with_redis(server.url))), ToyRun(), list[str]()
+
+    async def main() -> None:
+        async with (
+            opened(server, "s") as (_link, first, reader),
+            opened(server, "t") as (_link2, second, _reader2),
+        ):
+            for index in range(3):
+                first.add(call(index))
+            first.add(failure(3))
+            second.add(call(4))
+            second.add(RejectedReply(key_of(1)))
+            await entries_of(reader, 4, "s")
+            await entries_of(reader, 2, "t")
+        for _ in range(2):
+            await recover_run(prepared, "run-1", run, warnings.append)
+
+    trio.run(main)
+    assert sorted(one.key.index for one in run.calls) == [0, 1, 2, 4]
+    assert run.rejected == [key_of(1)]
+    assert warnings == ["4 replies of lost workers recovered from Redis"]
+
+
+def test_a_journal_of_another_version_is_refused_unless_it_is_empty(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(parse_suite(with_redis(server.url)))
+
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader):
+            await link.request(b"HSET", KEYS.sessions, "s", "0: trioeval 0.1, Python 3.8")
+            await recover_run(prepared, "run-1", ToyRun(), print)
+            journal.add(call(0))
+            await entries_of(reader, 1)
+            text = r"0: trioeval 0\.1, Python 3\.8; this is 1: trioeval"
+            with pytest.raises(UsageError, match=text):
+                await recover_run(prepared, "run-1", ToyRun(), print)
+
+    trio.run(main)
+    monkeypatch.setattr(stream_journal, "FORMAT", 2)
+    assert journal_format().startswith("2: ")
+
+
+def test_without_its_server_a_run_on_workers_is_refused_and_another_one_warned() -> None:
+    prepared, warnings = prepare(parse_suite(with_redis("redis://127.0.0.1:9"))), list[str]()
+
+    async def main() -> None:
+        await recover_run(prepared, "r", ToyRun(), warnings.append)
+        opening = open_run_redis(prepared, "r", steps_of(prepared), has_shared_lanes=True)
+        with pytest.raises(UsageError, match=r"--on: .* need Redis: .*127.0.0.1:9"):
+            await opening.__aenter__()
+
+    trio.run(main)
+    assert len(warnings) == 1
+    assert "requested again" in warnings[0]
+
+
+def test_the_end_of_a_run_records_the_rest_and_deletes_everything_of_it(
+    server: RedisServer,
+) -> None:
+    """ONCE: nothing of the run stays on the server but the state of the namespace."""
+    prepared, run = prepare(parse_suite(with_redis(server.url))), ToyRun()
+
+    async def main() -> None:
+        find = steps_of(prepared)
+        async with open_run_redis(prepared, "run-1", find, has_shared_lanes=True) as redis:
+            assert redis is not None
+            events = redis.follow(ToyEvents(), NO_SESSIONS.get, run, print)
+            async with opened(server) as (_link, journal, reader):
+                for index in range(3):
+                    journal.add(call(index))
+                await entries_of(reader, 3)
+                events.on_messages([call(0), JournalPosition("s", 1)])
+        async with open_link(server.url, PATIENCE) as link:
+            assert await link.request(b"KEYS", "*:run:*") in ([], set())
+
+    trio.run(main)
+    assert [one.key.index for one in run.calls] == [1, 2]
+
+
+def test_packed_messages_name_only_data_of_this_package() -> None:
+    """A new class in a message must be readable from the journal as well."""
+    rows: list[Row] = trio.run(collect, PREPARED)
+    data = pack([call(0), failure(1), RejectedReply(key_of(0)), *rows])
+    _replies, written = read_safely(data)
+    assert len(written) == 3 + len(rows)

@@ -1,0 +1,332 @@
+"""The Redis server of a run on workers, as its coordinator uses it: the limits of lanes, and the journal.
+
+`JournalledEvents` stands between the cluster and the coordinator. It notes up to which message of each worker
+the coordinator has everything, and removes from the journal what is durable in the store. If a worker is
+lost, it first passes on the messages that only the journal has, and then the loss.
+
+Laws: RESUME, ONCE.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+import attrs
+import trio
+from coredis.exceptions import RedisError
+
+from trioeval.errors import LimitError, UsageError
+from trioeval.evaluation.journal import CallKey, CallRecord
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.limits.redis import RedisLimits, RedisLink, open_link
+from trioeval.providers import Reply
+from trioeval.scaleout.coordinator import ClusterEvents
+from trioeval.scaleout.lane_news import news_key
+from trioeval.scaleout.lane_sharing import SharedLane, shared_lanes
+from trioeval.scaleout.messages import JournalPosition, Message, RejectedReply
+from trioeval.scaleout.plain_rows import FindStep
+from trioeval.scaleout.stream_journal import (
+    JournalEntry,
+    JournalKeys,
+    JournalReader,
+    journal_format,
+)
+from trioeval.text import counted
+
+_TRIM_EVERY = 1.0  # seconds
+_END_WITHIN = 10.0
+_LOST = (LimitError, RedisError)
+"""The exceptions of a server that does not answer, or not as it should."""
+
+
+class RecordedRun(Protocol):
+    """The record of a run in its store."""
+
+    def recover(self, calls: Sequence[CallRecord], rejected: Sequence[CallKey], /) -> int:
+        """Record replies of an earlier execution that are not recorded yet; return their number."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when everything is durable, or has failed."""
+        ...
+
+
+@attrs.define(eq=False, repr=False)
+class JournalledEvents:
+    """The events of a cluster whose workers have a journal; a `ClusterEvents` before another.
+
+    Args:
+        events: The coordinator.
+        reader: The journal.
+        session_of: Returns the session of a worker, also of a lost one; None if it is unknown.
+        run: The record of the run.
+        warn: Called once if the journal cannot be read.
+    """
+
+    _events: ClusterEvents
+    _reader: JournalReader
+    _session_of: Callable[[str], str | None]
+    _run: RecordedRun
+    _warn: Callable[[str], None]
+    received: dict[str, int] = attrs.field(init=False, factory=dict)
+    """The number of the last message of each session that the coordinator has."""
+    _stored: dict[str, int] = attrs.field(init=False, factory=dict)
+    _waiting: list[Callable[[], None]] = attrs.field(init=False, factory=list)
+    """Events that wait for the journal of a lost worker, in order."""
+    _losses: trio.MemorySendChannel[str] = attrs.field(init=False)
+    _lost: trio.MemoryReceiveChannel[str] = attrs.field(init=False)
+    _is_reading: bool = attrs.field(init=False, default=False)
+    _has_warned: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._losses, self._lost = trio.open_memory_channel[str](float("inf"))
+
+    def on_worker(self, worker: str) -> None:
+        """Pass a new worker on."""
+        self._pass(partial(self._events.on_worker, worker))
+
+    def on_loss(self, worker: str) -> None:
+        """Read the journal of a lost worker, and pass its loss on after that."""
+        self._is_reading = True
+        self._losses.send_nowait(worker)
+
+    def on_messages(self, messages: Sequence[Message]) -> None:
+        """Pass messages on, and note their numbers."""
+        self._events.on_messages([one for one in messages if not isinstance(one, JournalPosition)])
+        for one in messages:
+            if isinstance(one, JournalPosition):
+                self.received[one.session] = max(one.number, self.received.get(one.session, 0))
+
+    def on_shard_end(self, number: int, error: Exception | None) -> None:
+        """Pass the end of a shard on."""
+        self._pass(partial(self._events.on_shard_end, number, error))
+
+    async def serve(self) -> None:
+        """Handle losses, and trim the journal, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._handle_losses)
+            while True:
+                await trio.sleep(_TRIM_EVERY)
+                await self.trim()
+
+    async def trim(self) -> None:
+        """Remove from the journal what is durable in the store. A checkpoint."""
+        received = {
+            session: number
+            for session, number in self.received.items()
+            if number > self._stored.get(session, 0)
+        }
+        if not received:
+            return
+        await self._run.durable()
+        with contextlib.suppress(*_LOST):
+            await self._reader.trim(received)
+            self._stored |= received
+
+    def _pass(self, event: Callable[[], None]) -> None:
+        if self._is_reading:
+            self._waiting.append(event)
+        else:
+            event()
+
+    async def _handle_losses(self) -> None:
+        async for worker in self._lost:
+            session = self._session_of(worker)
+            if session is not None:
+                await self._take_rest(session)
+            self._events.on_loss(worker)
+            self._is_reading = bool(self._lost.statistics().current_buffer_used)
+            while self._waiting and not self._is_reading:
+                self._waiting.pop(0)()
+
+    async def _take_rest(self, session: str) -> None:
+        """Pass on the messages of a lost worker that did not arrive over Dask."""
+        try:
+            async with contextlib.aclosing(
+                self._reader.read(session, self.received.get(session, 0))
+            ) as batches:
+                async for entries in batches:
+                    self._events.on_messages(_messages(entries))
+                    self.received[session] = entries[-1].number
+        except (*_LOST, UsageError) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(f"the journal of a lost worker cannot be read: {error}")
+
+
+def _messages(entries: Sequence[JournalEntry]) -> list[Message]:
+    """Return the messages of entries; a reply from which a secret was removed is not used again."""
+    found: list[Message] = []
+    for entry in entries:
+        found.append(entry.message)
+        if entry.is_masked and isinstance(entry.message, CallRecord):
+            found.append(RejectedReply(entry.message.key))
+    return found
+
+
+@attrs.define(eq=False, repr=False)
+class RunRedis:
+    """The Redis server of a run, for its coordinator. Obtained from `open_run_redis`."""
+
+    _link: RedisLink
+    _limits: RedisLimits
+    _keys: JournalKeys
+    reader: JournalReader
+    _lanes: Sequence[SharedLane]
+    run: RecordedRun | None = None
+    """The record of the run; its rest is recorded and the journal deleted at the end, if it is set."""
+    events: JournalledEvents | None = None
+
+    def follow(
+        self,
+        events: ClusterEvents,
+        session_of: Callable[[str], str | None],
+        run: RecordedRun,
+        warn: Callable[[str], None],
+    ) -> JournalledEvents:
+        """Return the events of the cluster with the journal; see `JournalledEvents`."""
+        self.run = run
+        self.events = JournalledEvents(events, self.reader, session_of, run, warn)
+        return self.events
+
+    async def begin(self) -> None:
+        """Check the server, and define the limits of the lanes. A checkpoint.
+
+        Raises:
+            UsageError: The server is unreachable, or too old; nothing was started.
+        """
+        try:
+            await self.reader.begin()
+            for limit in {one.key: one for lane in self._lanes for one in lane.limits}.values():
+                await self._limits.define(limit)
+        except _LOST as error:
+            msg = f"--on: the shared limits and the journal of the run need Redis: {error}"
+            raise UsageError(msg) from error
+
+    async def end(self) -> None:
+        """Record what only the journal has, and delete everything of the run. A checkpoint."""
+        await self.reader.end()  # a worker that joins only now must not create anything
+        if self.run is not None:
+            received = {} if self.events is None else self.events.received
+            await recover(self.reader, self.run, received)
+            await self.run.durable()
+            await self.reader.delete()
+        await self._link.request(b"DEL", news_key(self._keys.namespace, self._keys.run_id))
+        for key in {one.key for lane in self._lanes for one in lane.limits}:
+            with contextlib.suppress(LimitError):
+                await self._limits.remove(key)
+
+
+@asynccontextmanager
+async def open_run_redis(
+    prepared: PreparedSuite, run_id: str, find: FindStep, *, has_shared_lanes: bool
+) -> AsyncGenerator[RunRedis | None]:
+    """Open the Redis server of a run; yield None if its suite has none.
+
+    Args:
+        prepared: The suite.
+        run_id: The id of the run.
+        find: Returns what is not sent with a row.
+        has_shared_lanes: Whether the limits of lanes are kept there.
+
+    Raises:
+        UsageError: The server is unreachable.
+    """
+    settings = prepared.suite.limits
+    if settings is None or settings.backend != "redis" or settings.url is None:
+        yield None
+        return
+    async with open_link(settings.url, settings.request_timeout_ms / 1000) as link:
+        keys = JournalKeys(settings.namespace, run_id)
+        lanes = shared_lanes(prepared, run_id) if has_shared_lanes else ()
+        limits = RedisLimits(link, settings.namespace)
+        redis = RunRedis(link, limits, keys, JournalReader(link, keys, find), lanes)
+        await redis.begin()
+        try:
+            yield redis
+        finally:
+            with (
+                trio.move_on_after(_END_WITHIN, shield=True),
+                contextlib.suppress(*_LOST, UsageError),
+            ):
+                await redis.end()
+
+
+async def recover(
+    reader: JournalReader, run: RecordedRun, received: dict[str, int] | None = None
+) -> int:
+    """Record the replies that only the journal of a run has; return their number. A checkpoint.
+
+    Rows are not recorded: they are made again from their replies.
+
+    Args:
+        reader: The journal.
+        run: The record of the run.
+        received: The number up to which the messages of each session are recorded; updated.
+
+    Raises:
+        LimitError: The server is unreachable.
+        RedisError: It refuses.
+        UsageError: The messages cannot be read, because another version wrote them.
+    """
+    count, own = 0, journal_format()
+    received = {} if received is None else received
+    for session, written in (await reader.formats()).items():
+        if await reader.is_empty(session):
+            continue
+        if written != own:
+            msg = (
+                f"replies to this run are in the journal in Redis in another format ({written}; this is "
+                f"{own}): resume it with that version"
+            )
+            raise UsageError(msg)
+        after = received.get(session, 0)
+        async with contextlib.aclosing(reader.read(session, after)) as batches:
+            async for entries in batches:
+                messages = _messages(entries)
+                calls = [
+                    one
+                    for one in messages
+                    if isinstance(one, CallRecord) and isinstance(one.answer, Reply)
+                ]
+                rejected = [one.key for one in messages if isinstance(one, RejectedReply)]
+                count += run.recover(calls, rejected)
+                received[session] = entries[-1].number
+    return count
+
+
+async def recover_run(
+    prepared: PreparedSuite,
+    run_id: str,
+    run: RecordedRun,
+    warn: Callable[[str], None],
+) -> None:
+    """Record the replies that arrived at workers of a run whose coordinator was killed. A checkpoint.
+
+    Args:
+        prepared: The suite.
+        run_id: The id of the run.
+        run: The record of the run, which continues.
+        warn: Called if the journal is unreachable, and with the number of replies found.
+
+    Raises:
+        UsageError: The messages cannot be read, because another version wrote them.
+    """
+    settings = prepared.suite.limits
+    if settings is None or settings.backend != "redis" or settings.url is None:
+        return
+    async with open_link(settings.url, settings.request_timeout_ms / 1000) as link:
+        keys = JournalKeys(settings.namespace, run_id)
+        reader = JournalReader(link, keys)
+        try:
+            received: dict[str, int] = {}
+            count = await recover(reader, run, received)
+            await run.durable()
+            await reader.trim(received)  # a worker that has not noticed the loss may still add some
+        except _LOST as error:
+            warn(f"replies that are only in the journal in Redis are requested again: {error}")
+            return
+    if count:
+        warn(f"{counted(count, 'reply', 'replies')} of lost workers recovered from Redis")
