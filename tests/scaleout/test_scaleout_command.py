@@ -222,6 +222,23 @@ def test_a_wrong_cluster_is_refused_with_its_value(refused: Callable[..., str]) 
     assert "got 'local:0'" in refused({}, "--on", "local:0")
 
 
+def test_an_owner_of_lanes_needs_workers(refused: Callable[..., str]) -> None:
+    assert "--lane-owner needs --on" in refused({}, "--lane-owner")
+
+
+def test_without_its_redis_a_run_on_workers_is_refused_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    limits = {"backend": "redis", "url": "redis://127.0.0.1:9", "requestTimeoutMs": 500}
+    whole = {"providers": ["echo"], "prompts": ["a"], "limits": limits}
+    Path("s.json").write_text(json.dumps(whole))
+    assert run_command_line(["s.json", "--on", "local:2"]) == 2
+    text = capsys.readouterr().err
+    assert "--on: the shared limits and the journal of the run need Redis: " in text
+    assert "127.0.0.1:9" in text
+
+
 def test_without_the_extra_the_command_names_it(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,11 @@ RPM = 2400
 BURST = 2
 LATENCY = 0.15
 LATE = 1.0
-"""Seconds by which a reply may arrive, or a request start, late on a busy machine."""
+"""Seconds by which a request may start late on a busy machine."""
+ARRIVES_WITHIN = 3.0
+"""Seconds after which the worker of a reply has it, also on a busy machine."""
+NOTICED_WITHIN = 15.0
+"""Seconds after which workers have noticed that the coordinator is gone, and have ended their calls."""
 
 
 def suite(url: str, redis: str) -> dict[str, Any]:
@@ -192,7 +196,9 @@ def test_kills_at_any_instant_change_no_row_and_repeat_only_calls_in_flight(
     assert len(paid) == ROWS
     for prompt in (one for one, count in paid.items() if count > 1):
         sent = sorted(one["utc_at"] for one in served if one["prompt"] == prompt)
-        in_flight = [at for at in killed_at if sent[0] - LATENCY - LATE <= at <= sent[0] + LATE]
+        in_flight = [
+            at for at in killed_at if at - ARRIVES_WITHIN <= sent[0] <= at + NOTICED_WITHIN
+        ]
         assert in_flight, f"{prompt}: paid again, although its reply had arrived"
     assert sum(paid.values()) - ROWS <= WIDTH * len(killed_at)
     left = redis.command("KEYS", "*:run:*")

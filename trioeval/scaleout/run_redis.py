@@ -118,6 +118,8 @@ class JournalledEvents:
             for session, number in self.received.items()
             if number > self._stored.get(session, 0)
         }
+        if not received:
+            return
         await self._run.durable()
         with contextlib.suppress(*_LOST):
             await self._reader.trim(received)
