@@ -12,10 +12,11 @@ import trio
 from distributed import LocalCluster
 
 from trioeval.evaluation.journal import RecordObserver
-from trioeval.run import Row, RunOptions, prepare, run_with_options
+from trioeval.run import PreparedSuite, Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.private_files import Location
 
 
 @contextmanager
@@ -54,6 +55,11 @@ class ClusterRun:
     """Returns the workers that own lanes."""
 
 
+def load_moved(path: str, location: Location) -> PreparedSuite:
+    """Load a suite on a worker."""
+    return prepare(location.path(Path(path)))
+
+
 async def run_on(
     scheduler: str,
     path: str,
@@ -70,7 +76,7 @@ async def run_on(
         if on_row is not None:
             on_row(run, row)
 
-    load = functools.partial(prepare, path)
+    load = functools.partial(load_moved, path)
     opened = open_cluster(
         SchedulerAddress(scheduler), prepared, load, run_id="r", warn=run.warnings.append
     )

@@ -7,13 +7,16 @@ wait, and its callbacks only pass on what happened.
 import functools
 import logging
 import secrets
+import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
 from distributed import Client, Future, LocalCluster
+from distributed.versions import VersionMismatchWarning
 
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
@@ -21,8 +24,11 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
+from trioeval.scaleout.file_transfer import SentFiles
 from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
+from trioeval.scaleout.needs import needs_of, secrets_of
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
+from trioeval.scaleout.suite_files import list_files
 from trioeval.scaleout.worker import LoadSuite
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -43,6 +49,7 @@ class DaskCluster:
     _name: str
     """The name of the plugin, and the beginning of the keys of tasks."""
     _own: WorkerFacts
+    _files: SentFiles
     _find: FindStep
     _warn: Callable[[str], None]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -75,6 +82,7 @@ class DaskCluster:
             raise UsageError(msg) from error
         self._client.subscribe_topic("all", self._on_lifecycle)
         self._client.subscribe_topic(self._client.id, self._on_messages)
+        self._files.send(self._client, self._name)
         facts = self._client.run(worker_facts, self._name, on_error="return")
         wrong = [text for address, one in facts.items() for text in self._wrong(address, one)]
         if wrong:
@@ -135,7 +143,7 @@ class DaskCluster:
     def _try_submit(self, submit: Callable[[], None], number: int) -> None:
         try:
             submit()
-        except _LOST as error:
+        except Exception as error:  # noqa: BLE001 - also one of pickle: the shard has not started
             self._report(functools.partial(self._ended, number, error))
 
     def _submit(self, worker: str, session: str, shard: Shard) -> None:
@@ -190,8 +198,14 @@ class DaskCluster:
         """Check a worker that has joined; one that cannot run the suite is not used."""
         run = functools.partial(self._client.run, worker_facts, self._name, on_error="return")
         found: object = None
-        with suppress(*_LOST):
+        try:
+            self._files.send(self._client, self._name, [worker])
             found = run(workers=[worker]).get(worker)
+        except _LOST as error:
+            found = error
+        except UsageError as error:
+            self._report(functools.partial(self._warn, f"{error}; worker {worker} is not used"))
+            return
         wrong = self._wrong(worker, found)
         if not wrong and isinstance(found, WorkerFacts):
             self._report(functools.partial(self._joined, worker, found.session))
@@ -253,6 +267,7 @@ async def open_cluster(
     *,
     run_id: str | None,
     warn: Callable[[str], None],
+    named: Sequence[Path] = (),
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -262,16 +277,20 @@ async def open_cluster(
         load: Loads the same suite on a worker; must be picklable.
         run_id: The id of the run, for templates.
         warn: Called with harmless failures.
+        named: Files that the command line names besides the suite.
 
     Raises:
         UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
-    own = await trio.to_thread.run_sync(coordinator_facts, prepared)
+    files = await trio.to_thread.run_sync(list_files, prepared, named)
+    needs = await trio.to_thread.run_sync(needs_of, prepared, files)
+    own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
+    sent = SentFiles(files, secrets_of(prepared))
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
-        cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        cluster = DaskCluster(client, name, own, sent, steps_of(prepared), warn)
+        plugin = RunPlugin(name, client.id, load, needs, run_id, own_group=local is not None)
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)
@@ -302,7 +321,10 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
             raise UsageError(f"--on: the workers cannot be started: {error}") from error
         return local, Client(local, set_as_default=False)
     try:
-        return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
+        with warnings.catch_warnings():
+            # The check reports all differences itself, and that of a package nobody uses is none.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--on: no Dask scheduler responds at {address}: {str(error) or 'time limit'}"
         raise UsageError(msg) from error

@@ -34,6 +34,45 @@ class Shard:
     """The rows that ignore recorded and cached replies."""
 
 
+@attrs.frozen
+class ListedFile:
+    """A file that the suite reads."""
+
+    path: str
+    """Its absolute path on the coordinator."""
+    digest: str
+    """The SHA-256 of its content, in hexadecimal."""
+    size: int
+
+
+@attrs.frozen(kw_only=True)
+class FileList:
+    """The files that the suite reads."""
+
+    files: tuple[ListedFile, ...] = ()
+    withheld: tuple[str, ...] = ()
+    """Paths of files that are never sent, because they hold keys; a worker may have its own ones."""
+    repositories: tuple[str, ...] = ()
+    """The repositories that the suite may read from."""
+
+
+@attrs.frozen(kw_only=True)
+class Needs:
+    """What the suite needs of each worker. Contains no values of variables."""
+
+    packages: tuple[str, ...]
+    """The packages whose versions are compared."""
+    node: bool = False
+    """Whether code of the suite runs in Node."""
+    present: tuple[str, ...] = ()
+    """Environment variables that must be set; each worker may have its own key."""
+    equal: tuple[str, ...] = ()
+    """Environment variables that must have the same value."""
+    salt: str = ""
+    """A random text that makes the digests of values useless in other runs."""
+    files: FileList = FileList()
+
+
 @attrs.frozen(kw_only=True)
 class WorkerFacts:
     """The facts about a worker that are compared with those of the coordinator."""
@@ -41,9 +80,9 @@ class WorkerFacts:
     session: str
     """Different for each start of a worker process."""
     versions: tuple[tuple[str, str], ...]
-    """The versions of Python and of the packages that both sides must share, by name."""
-    directory: str
-    """The working directory, to which the paths of flags are relative."""
+    """The versions of Python, Node and packages that both sides must share, by name."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Digests of the needed environment variables that are set, by name; "" for keys."""
     digest: str | None = None
     """The digest of the loaded suite; None if it cannot be loaded."""
     error: str | None = None
@@ -67,6 +106,8 @@ class RejectedReply:
 Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
 """A message of a worker, sent as soon as its event happens."""
 
+Change: TypeAlias = Callable[[list[Any]], list[Any]]
+
 FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
 """Returns the step of a row and its provider, by the id of its task and its index."""
 
@@ -86,12 +127,18 @@ _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
 """The reducers of objects that Python itself cannot pickle."""
 
 
-def pack(messages: Iterable[Message]) -> bytes:
-    """Return messages as bytes."""
+def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
+    """Return messages as bytes.
+
+    Args:
+        messages: The messages.
+        change: Changes what is sent of all of them; None changes nothing.
+    """
+    sent = [_values(one) if isinstance(one, Row) else one for one in messages]
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=5)
     pickler.dispatch_table = _REDUCERS
-    pickler.dump([_values(one) if isinstance(one, Row) else one for one in messages])
+    pickler.dump(sent if change is None else change(sent))
     return file.getvalue()
 
 

@@ -3,11 +3,14 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
-from trioeval.scaleout.messages import Shard, WorkerFacts
+from trioeval.scaleout.messages import Needs, Shard, WorkerFacts
+from trioeval.scaleout.private_files import WorkerFiles
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
@@ -21,16 +24,25 @@ class RunPlugin(WorkerPlugin):
         name: The name of the plugin, different for each run.
         topic: The topic of the messages to the coordinator.
         load: Loads the suite.
+        needs: What the suite needs of each worker.
         run_id: The id of the run, for templates.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+        self,
+        name: str,
+        topic: str,
+        load: LoadSuite,
+        needs: Needs,
+        run_id: str | None,
+        *,
+        own_group: bool,
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
+        self._needs = needs
         self._run_id = run_id
         self._own_group = own_group
 
@@ -42,7 +54,9 @@ class RunPlugin(WorkerPlugin):
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
 
-        self.session = WorkerSession(self._load, self._run_id, send)
+        # Dask removes this folder also after a worker that was killed.
+        files = WorkerFiles(self._needs.files, Path(worker.local_directory))
+        self.session = WorkerSession(self._load, self._run_id, send, self._needs, files)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""
@@ -59,6 +73,20 @@ def _session(name: str, worker: Worker) -> WorkerSession:
     if not isinstance(plugin, RunPlugin):
         raise TypeError(plugin)
     return plugin.session
+
+
+async def lacking_files(name: str, dask_worker: Worker) -> frozenset[str]:
+    """Return the digests of the suite's files that a worker lacks; called on its event loop."""
+    return await asyncio.to_thread(_session(name, dask_worker).files.lacking)
+
+
+async def receive_files(name: str, contents: Mapping[str, bytes], dask_worker: Worker) -> None:
+    """Write files that a worker lacks; called on its event loop.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    await asyncio.to_thread(_session(name, dask_worker).files.receive, contents)
 
 
 async def worker_facts(name: str, dask_worker: Worker) -> WorkerFacts:

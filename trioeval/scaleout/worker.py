@@ -29,24 +29,31 @@ from trioeval.kernel import Lanes
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.scaleout.facts import suite_digest, versions
+from trioeval.scaleout.facts import suite_digest
 from trioeval.scaleout.messages import (
     Message,
+    Needs,
     RejectedReply,
     Shard,
     WorkerFacts,
     WorkerWarning,
     pack,
 )
+from trioeval.scaleout.needs import variables, versions
+from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
 
 if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
     from trioeval.columns.journal import DatasetJournal
     from trioeval.columns.result import DatasetResult
 
-LoadSuite: TypeAlias = Callable[[], PreparedSuite]
-"""Loads and prepares the suite of a run, in any process."""
+LoadSuite: TypeAlias = Callable[[Location], PreparedSuite]
+"""Loads and prepares the suite of a run in any process, from the files at a place."""
 
+_OUTSIDE = "is outside of"
+_NO_ABSOLUTE = (
+    "the worker has a copy of the suite's files, in which only relative paths lead to them"
+)
 _GATHERED_FOR = 0.005  # seconds
 _MOST_MESSAGES = 200
 """Messages that are sent together."""
@@ -76,6 +83,8 @@ class MessageBatch:
     """Messages that wait to be sent, for a few milliseconds at most."""
 
     _send: Callable[[bytes], None]
+    location: Location = attrs.field(init=False, factory=Location)
+    """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
@@ -91,7 +100,11 @@ class MessageBatch:
         """Send all messages now."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            self._send(pack(waiting))
+            data, root = pack(waiting), self.location.root
+            if root and root.encode() in data:
+                change = functools.partial(with_texts, change=self.location.original)
+                data = pack(waiting, change)
+            self._send(data)
 
     async def send_continuously(self) -> None:
         """Send messages soon after they were added, until cancelled."""
@@ -201,6 +214,9 @@ class WorkerSession:
     _load: LoadSuite
     _run_id: str | None
     _send: Callable[[bytes], None]
+    _needs: Needs
+    files: WorkerFiles
+    """Its files; used before its facts are asked for."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _token: trio.lowlevel.TrioToken | None = attrs.field(init=False, default=None)
@@ -226,8 +242,7 @@ class WorkerSession:
         facts = self._facts
         return facts or WorkerFacts(
             session=self.id,
-            versions=versions(),
-            directory=os.getcwd(),  # noqa: PTH109 - as the coordinator reports it
+            versions=versions(self._needs, os.environ),
             error="the session has ended",
         )
 
@@ -264,6 +279,7 @@ class WorkerSession:
         self._soon(functools.partial(self._scope.cancel, "the worker is closing"))
         if self._thread is not None:
             self._thread.join(_ENDED_WITHIN)
+        self.files.close()
 
     def _soon(self, function: Callable[[], object]) -> None:
         if self._token is not None:
@@ -288,26 +304,44 @@ class WorkerSession:
     async def _main(self) -> None:
         with self._scope:
             self._token = trio.lowlevel.current_trio_token()
-            facts = WorkerFacts(session=self.id, versions=versions(), directory=os.getcwd())  # noqa: PTH109
-            try:
-                self._prepared = await trio.to_thread.run_sync(self._load)
-            except TrioevalError as error:
-                self._facts = attrs.evolve(facts, error=str(error))
+            facts = await trio.to_thread.run_sync(self._load_suite)
+            if self._prepared is None:
+                self._facts = facts
                 return
-            digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
             async with AsyncExitStack() as stack:
                 opened = open_suite_limits(self._prepared, warn=self._warn)
                 try:
                     limits = await stack.enter_async_context(opened)
                 except TrioevalError as error:
-                    self._facts = attrs.evolve(facts, error=str(error))
+                    self._facts = attrs.evolve(facts, error=str(error), digest=None)
                     return
                 self._lanes = make_lanes(self._prepared, limits=limits)
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._batch.send_continuously)
-                    self._facts = attrs.evolve(facts, digest=digest)
+                    self._facts = facts
                     self._ready.set()
                     await trio.sleep_forever()
+
+    def _load_suite(self) -> WorkerFacts:
+        """Load the suite, and return the facts; called in a thread."""
+        needs, environ = self._needs, os.environ
+        found = WorkerFacts(session=self.id, versions=versions(needs, environ))
+        location = Location()
+        try:
+            location = self._batch.location = self.files.open()
+            prepared = self._load(location)
+        except (TrioevalError, OSError) as error:
+            text = location.original(str(error))
+            if location.root and _OUTSIDE in text:
+                text += f"\n{_NO_ABSOLUTE}"
+            return attrs.evolve(found, variables=variables(needs, environ), error=text)
+        self._prepared = prepared
+        return WorkerFacts(
+            session=self.id,
+            versions=versions(needs, prepared.context.environ),
+            variables=variables(needs, prepared.context.environ),
+            digest=suite_digest(prepared, location),
+        )
 
     def _begin(self, running: _RunningShard) -> None:
         if self._nursery is None:

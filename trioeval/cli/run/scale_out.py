@@ -12,8 +12,9 @@ import trio
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import OutputFlags, RunFlags, StartFlags
+from trioeval.cli.inputs import with_absolute_paths, with_paths
 from trioeval.cli.run.command import load
-from trioeval.cli.settings import resolve_settings, with_flags
+from trioeval.cli.settings import earlier_files, resolve_settings, with_flags
 from trioeval.errors import UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
@@ -21,6 +22,7 @@ from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.private_files import Location
 
 if TYPE_CHECKING:
     from trioeval.cli.stopping import StopRequests
@@ -32,22 +34,48 @@ EXTRA = "dask"
 
 @attrs.frozen
 class WorkerSuite:
-    """The suite of a command line, as each worker loads it from the same files, flags and environment."""
+    """The suite of a command line, as each worker loads it from the same files and flags."""
 
+    directory: Path
+    """The working directory of the command line."""
     suite: Path | None
+    """The suite file; absolute."""
     flags: RunFlags
+    """The flags; their paths are absolute."""
 
-    def __call__(self) -> PreparedSuite:
+    @classmethod
+    def of(cls, suite: Path | None, flags: RunFlags) -> WorkerSuite:
+        """Return the suite of a command line with absolute paths."""
+        path = None if suite is None else suite.absolute()
+        return cls(Path.cwd(), path, with_absolute_paths(flags))
+
+    @property
+    def named(self) -> Sequence[Path]:
+        """The files that its flags name, except for environment files."""
+        what, rows = self.flags.what, self.flags.rows
+        named = (what.assertions, what.model_outputs, what.replay)
+        earlier = (one.path for one in earlier_files(rows))
+        return [*(one for one in named if one is not None), *earlier]
+
+    def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
+
+        Args:
+            location: The place of the files on this machine.
 
         Raises:
             TrioevalError: As on the command line.
         """
         from trioeval.cli.run.run import prepare_with_flags
 
-        loaded = load(self.suite, self.flags)
+        given = with_paths(self.flags, location.path, location.text)
+        # Environment files are not sent: a worker has its own ones, or variables of its own.
+        env_files = tuple(path for path in given.what.env_file if path.is_file())
+        given = attrs.evolve(given, what=attrs.evolve(given.what, env_file=env_files))
+        suite = None if self.suite is None else location.path(self.suite)
+        loaded = load(suite, given, directory=location.path(self.directory), on_worker=True)
         environment = read_environment({**loaded.environ, **loaded.suite.env})
-        flags = resolve_settings(loaded.suite, self.flags)
+        flags = resolve_settings(loaded.suite, given)
         changed = with_flags(loaded.suite, flags, environment)
         return prepare_with_flags(loaded, changed, flags, environment)
 
@@ -127,7 +155,7 @@ class ScaleOut:
         check_suite(prepared, _unusable(flags))
         # What only this process does is left out.
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
-        return cls(address, WorkerSuite(suite, sent))
+        return cls(address, WorkerSuite.of(suite, sent))
 
     @asynccontextmanager
     async def open(
@@ -140,7 +168,9 @@ class ScaleOut:
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
-        opened = open_cluster(self.address, prepared, self.suite, run_id=run_id, warn=warn)
+        opened = open_cluster(
+            self.address, prepared, self.suite, run_id=run_id, warn=warn, named=self.suite.named
+        )
         async with opened as cluster:
             yield OpenWorkers(cluster, prepared)
 

@@ -1,0 +1,147 @@
+"""Faults of a cluster: each is one clear error, nothing is paid for it, and nothing recorded is lost."""
+
+import json
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remote_cluster import RemoteCluster, remote_scheduler, remote_worker
+from server_process import fake_provider, stats_of
+from test_scaleout_command import command, rows_of, wait_served
+
+from trioeval.cli import run_command_line
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+KEY = "sk-scaleout-0123456789abcdef"
+ROWS = 120
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteCluster]:
+    with remote_scheduler(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "evals"
+    found.mkdir()
+    monkeypatch.chdir(found)
+    return found
+
+
+def suite(url: str, **more: Any) -> str:
+    provider = {
+        "id": "openai:chat:m",
+        "config": {"apiBaseUrl": url, "apiKeyEnvar": "SCALEOUT_FAULTS_KEY"},
+        "lane": {"maxConcurrency": 8, "retryDelay": 0.02},
+    }
+    tests = [{"vars": {"word": f"word {number}"}} for number in range(ROWS)]
+    return json.dumps({"providers": [provider], "prompts": ["say {{word}}"], "tests": tests} | more)
+
+
+def test_all_differences_of_all_workers_are_named_at_once_and_nothing_is_paid(
+    cluster: RemoteCluster,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another version, a missing key, and another value of a variable that the suite names."""
+    others = {"trioeval": "0.0.1", "distributed": "2020.1"}
+    with (
+        fake_provider() as url,
+        remote_worker(cluster, "old", versions=others, environ={"SCALEOUT_TEAM": "blue"}),
+        remote_worker(cluster, "keyless", hidden=[folder]),
+    ):
+        monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+        monkeypatch.setenv("SCALEOUT_TEAM", "red")
+        (folder / "s.json").write_text(suite(url, prompts=["{{env.SCALEOUT_TEAM}} {{word}}"]))
+        code = run_command_line(["s.json", "--on", cluster.address, "--no-progress"])
+        text = capsys.readouterr().err
+        paid = stats_of(url)["requests"]
+    assert code == 2
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0] == "--on: the workers cannot run this suite:"
+    said = sorted(line.split(" ", 2)[2] for line in lines[1:])
+    assert next(one for one in said if "trioeval" in one).startswith("has trioeval 0.0.1, the run ")
+    assert next(one for one in said if "distributed" in one).startswith("has distributed 2020.1, ")
+    assert said.count("lacks the environment variable SCALEOUT_FAULTS_KEY, which the run has") == 2
+    assert "has another value of the environment variable SCALEOUT_TEAM than the run" in said
+    assert "lacks the environment variable SCALEOUT_TEAM, which the run has" in said
+    assert len(said) == 6
+    assert KEY not in text
+    assert paid == 0
+    assert run_command_line(["runs"]) == 0
+    assert capsys.readouterr().err.strip() == "no runs"
+
+
+def test_a_key_in_a_file_is_not_sent(
+    cluster: RemoteCluster,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+    (folder / "s.json").write_text(suite("http://127.0.0.1:9", description=f"with {KEY}"))
+    with remote_worker(
+        cluster, "one", hidden=[folder], environ={"SCALEOUT_FAULTS_KEY": "sk-of-the-worker-01"}
+    ):
+        code = run_command_line(["s.json", "--on", cluster.address, "--no-progress"])
+    text = capsys.readouterr().err
+    assert code == 2
+    assert f"{folder / 's.json'} contains a key, and keys are not sent" in text
+    assert KEY not in text
+
+
+def test_an_unreachable_scheduler_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+    (folder / "s.json").write_text(suite("http://127.0.0.1:9"))
+    with socket.socket() as bound:  # nobody listens there
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        assert run_command_line(["s.json", "--on", f"dask://{address}", "--no-progress"]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith(f"--on: no Dask scheduler responds at tcp://{address}: ")
+    assert len(text.splitlines()) == 1
+    assert run_command_line(["runs"]) == 0
+    assert capsys.readouterr().err.strip() == "no runs"
+
+
+@pytest.mark.timeout(300)  # programs start, and a lost scheduler is noticed late
+def test_a_scheduler_that_is_lost_leaves_a_run_that_is_resumed_without_a_second_payment(
+    cluster: RemoteCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law RESUME; the message says what happened, and how to continue."""
+    monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+    log = folder / "log.jsonl"
+    with (
+        fake_provider("--latency", "0.2", "--log", str(log)) as url,
+        remote_worker(cluster, "one"),
+    ):
+        (folder / "s.json").write_text(suite(url))
+        with command(folder, "s.json", "--on", cluster.address) as process:
+            wait_served(url, process, 30)
+            cluster.process.send_signal(signal.SIGKILL)
+            _, text = process.communicate(timeout=200)
+        assert process.returncode == 100, text
+        assert "the scheduler is lost" in text
+        assert "trioeval resume" in text
+        assert "Traceback" not in text
+        with command(folder, "resume", "--no-cache", "-o", "o.jsonl") as process:
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 0, text
+    rows = rows_of(folder)
+    assert [row["response"]["output"] for row in rows] == [
+        f"say word {number}" for number in range(ROWS)
+    ]
+    served = [json.loads(line) for line in log.read_text().splitlines()]
+    paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
+    assert len(paid) == ROWS
+    assert sum(paid.values()) - ROWS <= 2 * 8, "only calls in flight are made again"
