@@ -1,4 +1,3 @@
-# Separate from `scaleout.dask_cluster`: workers import it, and need no client of a cluster.
 """The part of a run that Dask holds on each worker, and the functions that it calls there."""
 
 import asyncio

@@ -1,4 +1,3 @@
-# Separate from `scaleout.worker`: what a worker does with files is independent of how it runs rows.
 """The files of a suite on a worker: its own ones if they are the same, or else a private copy of all of them.
 
 A private copy has the layout of the coordinator below one folder, so that relative paths lead to the same
