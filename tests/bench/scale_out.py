@@ -5,6 +5,7 @@ computing of this process, which bounds the rows a second of any number of worke
 """
 
 import functools
+import gc
 import json
 import sys
 import tempfile
@@ -26,6 +27,8 @@ async def ignore(_row: Row) -> None:
 async def seconds(path: str, workers: int) -> tuple[float, float]:
     """Return the seconds of a run on some workers, or in this process for 0, and of its own computing."""
     prepared, stop = prepare(path), trio.Event()
+    gc.freeze()  # as the command does
+    gc.set_threshold(50_000)
     if not workers:
         began_at, computed = time.perf_counter(), time.process_time()
         await run_with_options(prepared, RunOptions(emit=ignore))

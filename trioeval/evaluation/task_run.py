@@ -133,6 +133,9 @@ Emit = Callable[[Row], Awaitable[None]]
 EmitMany = Callable[[RowsNotRun], Awaitable[None]]
 """Receives rows that never started, many at once, in their position among the others."""
 
+RecordRow: TypeAlias = Callable[[Row], Row]
+"""Records a row of a task whose job continues; returns it as it is recorded, which is how it is emitted."""
+
 RowOf: TypeAlias = Callable[[int], int | str | None]
 """Returns the index of a job's row; for a job without a row, or with several, its name or None."""
 
@@ -229,6 +232,11 @@ class OpenTask:
     """The task id; None if the suite is a single task."""
     row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
+    on_start: Callable[[RecordRow], None] | None = None
+    """Receives, before its first job starts, the function that records a row earlier than the end of its job.
+
+    For jobs with many rows. `Body.rows` still returns all rows of a job, those that are recorded included.
+    """
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]
@@ -303,6 +311,8 @@ class TaskRun:
 
     async def _run(self, task: OpenTask, lacking: Unsatisfied | None) -> TaskEnd:
         results = _TaskRowsInProgress(self, task, lacking)
+        if task.on_start is not None:
+            task.on_start(results.record_early)
         stop = self.stop if lacking is None else _stopped()
         beside: list[Callable[[], Awaitable[None]]] = []
         if task.stop is not None:
@@ -400,8 +410,10 @@ class _TaskRowsInProgress:
     """True if rows are created as soon as their jobs end, and not when it is their turn."""
     _made: dict[int, Sequence[Row]] = attrs.field(init=False, factory=dict)
     """Recorded rows that are not emitted yet, by their job."""
+    _recorded: set[int] = attrs.field(init=False, factory=set)
+    """The indices of rows that were recorded before the ends of their jobs."""
     _not_run: int = attrs.field(init=False, default=0)
-    """Number of jobs that never started, except those in ranges."""
+    """Number of rows of jobs that never started, except those in ranges."""
 
     def __attrs_post_init__(self) -> None:
         # Observing every event costs as much as a few assertions: test_waits.py.
@@ -431,6 +443,11 @@ class _TaskRowsInProgress:
 
         return observe
 
+    def record_early(self, row: Row) -> Row:
+        """Record a row whose job continues, and return it as it is recorded."""
+        self._recorded.add(row.index)
+        return self._record(row)
+
     def settle(self, outcome: Outcome[Any]) -> None:
         """Handle the end of a job."""
         self._made[outcome.index] = self._make(outcome)
@@ -440,8 +457,10 @@ class _TaskRowsInProgress:
         run, body, hooks = self.run, self.task.body, self.task.hooks
         made = self._made.pop(outcome.index, None) if self.early else None
         rows = self._make(outcome) if made is None else made  # None: it never ran
-        if rows and run.journal is not None and not self._may_be_lost(outcome):
-            await run.journal.durable(rows[-1])
+        if rows and run.journal is not None and not self._may_be_lost(outcome, len(rows)):
+            # The rows of one step are recorded together; others in any order.
+            for row in rows[-1:] if self.task.on_start is None else rows:
+                await run.journal.durable(row)
         for row in rows:
             if self.row_reports is not None:
                 self.row_reports.report_durable(row)
@@ -463,6 +482,8 @@ class _TaskRowsInProgress:
                 hooks.remember(row)
             else:
                 hooks.remember_record(row.index, before)
+        if self.task.on_start is not None:
+            await trio.lowlevel.checkpoint()  # the kernel's are too rare for jobs with many rows
 
     @property
     def takes_many(self) -> bool:
@@ -475,11 +496,11 @@ class _TaskRowsInProgress:
         """Emit the rows of jobs that never started: some singly, and the others many at once."""
         while jobs:
             own = attrs.evolve(outcome, index=jobs.start)
-            count = await self._emit_many(jobs, own)
+            before, count = self._not_run // _STRIDE, await self._emit_many(jobs, own)
             if not count:
                 await self.emit_outcome(own)
                 count = 1
-                if self._not_run % _STRIDE == 0:
+                if self._not_run // _STRIDE != before or self.run.journal is None:
                     await trio.lowlevel.checkpoint()
             jobs = jobs[count:]
 
@@ -490,8 +511,7 @@ class _TaskRowsInProgress:
         if found is not None and journal is not None:
             free = journal.first_single_row(self.task.id, found.rows) - found.rows.start
             if free < len(found.rows):
-                # At least as many jobs as rows.
-                found = self.task.body.unstarted(jobs[:free]) if free else None
+                found = self._unstarted_within(jobs[: found.jobs], free)
         if found is None or emit is None:
             return 0
         first = self._first_of(outcome)
@@ -510,6 +530,15 @@ class _TaskRowsInProgress:
             self.end = "cut" if first.cut is StopReason.BUDGET else "incomplete"
         return found.jobs
 
+    def _unstarted_within(self, jobs: range, most: int) -> UnstartedRows | None:
+        """Return the rows of as many of the first jobs as have at most so many rows."""
+        while most and jobs:
+            found = self.task.body.unstarted(jobs)
+            if found is None or len(found.rows) <= most:
+                return found
+            jobs = jobs[: min(most, found.jobs * most // len(found.rows))]
+        return None
+
     def _first_of(self, outcome: NotRun) -> Row:
         """Return the first row of many; rows of compared steps come with the job that compares them."""
         index = outcome.index
@@ -517,31 +546,37 @@ class _TaskRowsInProgress:
             index += 1
         return rows[0]
 
-    def _may_be_lost(self, outcome: Outcome[Any]) -> bool:
-        """Return whether its row need not be durable, because it never started.
+    def _may_be_lost(self, outcome: Outcome[Any], rows: int) -> bool:
+        """Return whether its rows need not be durable, because it never started.
 
         Waiting for the disk for each of them would take minutes after a stop; but not all may stay in memory.
         """
         if not isinstance(outcome, NotRun):
             return False
-        self._not_run += 1
-        return self._not_run % _NOT_RUN_AT_ONCE > 0
+        before, self._not_run = self._not_run, self._not_run + rows
+        return self._not_run // _NOT_RUN_AT_ONCE == before // _NOT_RUN_AT_ONCE
 
     def _make(self, outcome: Outcome[Any]) -> Sequence[Row]:
         waited = NO_WAITS
         if self.waits is not None:
             waited = self.waits.take(outcome.index, trio.current_time())
         rows = self._rows(outcome, waited)
+        if not self._recorded:
+            return [self._record(row) for row in rows]
+        early = {row.index for row in rows} & self._recorded
+        self._recorded -= early
+        return [row if row.index in early else self._record(row) for row in rows]
+
+    def _record(self, row: Row) -> Row:
         if (watch := self.task.observer) is not None:
-            rows = [watch.on_row(row, trio.current_time()) for row in rows]
-        for row in rows:
-            if self.run.journal is not None:
-                self.run.journal.row(row)
-            for observer in self.run.record_observers:
-                observer.on_row(row)
-            if self.row_reports is not None:
-                self.row_reports.add(row)
-        return rows
+            row = watch.on_row(row, trio.current_time())
+        if self.run.journal is not None:
+            self.run.journal.row(row)
+        for observer in self.run.record_observers:
+            observer.on_row(row)
+        if self.row_reports is not None:
+            self.row_reports.add(row)
+        return row
 
     def _rows(self, outcome: Outcome[Any], waited: Mapping[str, float]) -> Sequence[Row]:
         rows = self.task.body.rows(outcome, waited)

@@ -1,9 +1,9 @@
 """The coordinator of a run on many machines: it sends rows to workers, and records what they send.
 
-Each row is a job of the coordinator's kernel, so that order, stop, deadline, resume and results are those of
-any run. The body of a job waits until a worker has sent its row. Rows that wait are sent in shards. A shard
-is placed on one worker, and placed again if that is lost: with the rows that have not arrived, and the
-replies to them that have. So no reply that arrived is requested twice, and each row is recorded once.
+Consecutive rows are a job of the coordinator's kernel (see `scaleout.blocks`), so that order, stop, deadline,
+resume and results are those of any run. Rows that wait are sent in shards. A shard is placed on one worker,
+and placed again if that is lost: with the rows that have not arrived, and the replies to them that have. So
+no reply that arrived is requested twice, and each row is recorded once.
 
 Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN.
 """
@@ -11,39 +11,41 @@ Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import trio
 
-from trioeval.errors import ProviderError
 from trioeval.evaluation.journal import CallKey, CallRecord, Journal, RecordedReply, RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.task_run import Body, OpenTask, RowOf, UnstartedRows
-from trioeval.evaluation.waits import NO_WAITS
-from trioeval.kernel import Calls, Done, Interrupted, Job, NotRun, Outcome, Plan, StopReason
+from trioeval.evaluation.task_run import OpenTask
+from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
-from trioeval.scaleout.facts import lane_uses, owned_lanes
+from trioeval.scaleout.blocks import Block, SentRow, SentTask
+from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
 from trioeval.scaleout.messages import Message, RejectedReply, Shard, WorkerWarning
 from trioeval.scaleout.shards import (
     MOST_ROWS,
     SHARDS_AT_ONCE,
     RowKind,
+    block_rows,
     measured,
     next_rows,
     owner_groups,
     shard_rows,
 )
-from trioeval.sequences import LazySequence
 
 _GATHERED_FOR = 0.005  # seconds in which rows that start together are collected
 _AFTER_LOSSES = (MOST_ROWS, 8, 1)
 """Most rows of a shard by the number of workers that were lost with its first row."""
+_LIVE_BLOCKS = 1024
+"""Least blocks of a task that may wait for rows, so that one slow row does not hold up the others."""
 _MOST_FAILURES = 3
 """Shards in a row that may fail on workers that live."""
 WORKERS_WITHIN = 60.0
@@ -87,28 +89,6 @@ class ClusterEvents(Protocol):
     def on_shard_end(self, number: int, error: Exception | None, /) -> None:
         """Handle the end of a shard, after its messages; an error if it could not be run."""
         ...
-
-
-@attrs.define(eq=False, repr=False)
-class SentRow:
-    """A row that waits for a worker, or for its result."""
-
-    task: str | None
-    index: int
-    group: str | None
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    row: Row | None = None
-    """The result; None if it ended without one."""
-    is_gone: bool = False
-    """True if its job no longer waits for it."""
-    is_sent: bool = False
-    """True if a worker may have started it."""
-    shard: int | None = None
-    """The shard that runs it."""
-    losses: int = 0
-    """The workers that were lost with it."""
-    replies: dict[CallKey, RecordedReply] = attrs.field(factory=dict)
-    """The replies that arrived in this execution."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -168,30 +148,50 @@ class Coordinator:
 
     def adapt(self, part: PreparedTask, task: OpenTask) -> OpenTask:
         """Return a task whose rows run on the workers."""
-        body = SentTask(self, part.id, task.body, task.row_of)
+        groups = {lane: group for (kind, lane), group in self._groups.items() if kind == part.id}
+        only, *others = {*groups.values()} or {None}
+        jobs = task.body.plan().jobs
+
+        def group_of(job: int) -> str | None:
+            return groups.get(jobs[job].lane) if others else only
+
+        size = self._block_rows(part.id)
+        body = SentTask(self, part.id, task.body, row_of=task.row_of, group_of=group_of, size=size)
         # As many rows as all workers may have, and those of the next shards.
         rows = max(MOST_ROWS, *self._widths.values())
         most = rows * (SHARDS_AT_ONCE * max(1, len(self._workers)) + 1)
-        return attrs.evolve(task, body=body, salvage_rounds=0, max_live_jobs=most)
+        return attrs.evolve(
+            task,
+            body=body,
+            salvage_rounds=0,
+            max_live_jobs=max(_LIVE_BLOCKS, math.ceil(2 * most / size)),
+            row_of=_no_row,
+            on_start=body.start,
+        )
 
-    def send(self, task: str | None, lane: str | None, index: int) -> SentRow:
-        """Let a row wait for a worker, and return it. The caller waits for its end.
+    def _block_rows(self, task: str | None) -> int:
+        """Return the number of rows of each block of a task."""
+        used = {
+            lane for use in lane_uses(self._prepared) if use.rows[0] == task for lane in use.lanes
+        }
+        used &= called_lanes(self._prepared)
+        return block_rows(
+            (spec.max_concurrency, spec.rpm)
+            for spec in self._prepared.lane_specs
+            if spec.name in used
+        )
 
-        Args:
-            task: The id of its task.
-            lane: The lane of its provider.
-            index: Its index.
-        """
-        row = self._rows[task, index] = SentRow(task, index, self._groups.get((task, lane)))
-        self._wait(row)
-        return row
+    def send(self, block: Block) -> None:
+        """Let the rows of a block wait for workers."""
+        for row in block.left.values():
+            self._rows[block.task.id, row.index] = row
+        for row in [*block.left.values()]:
+            self._wait(row)
 
-    async def wait_end(self, row: SentRow) -> None:
-        """Wait until a row has ended. A checkpoint; if cancelled, the row is given up."""
-        try:
-            await row.ended.wait()
-        finally:
-            row.is_gone = True
+    def close(self, block: Block) -> None:
+        """Give up the rows of a block that have no result."""
+        for row in block.left.values():
+            row.is_over = True
             self._forget(row)
 
     # ---- the events of the cluster
@@ -264,9 +264,10 @@ class Coordinator:
         await self._stop.wait()
         self._cluster.stop()
         for waiting in self._waiting.values():
-            for row in waiting:
-                row.ended.set()
+            rows = [*waiting]
             waiting.clear()
+            for row in rows:
+                self._give_up_row(row)
 
     async def watch_workers(self) -> None:
         """Stop the run after a long time without workers."""
@@ -281,7 +282,7 @@ class Coordinator:
 
     def _wait(self, row: SentRow, *, first: bool = False) -> None:
         if self._stop.is_set():
-            row.ended.set()
+            self._give_up_row(row)
             return
         waiting = self._waiting.setdefault(row.group, deque())
         if first:
@@ -297,12 +298,15 @@ class Coordinator:
             self._wait(row, first=True)
         self._changed.set()
 
+    def _give_up_row(self, row: SentRow) -> None:
+        """Await a row no longer that no worker has."""
+        if not row.is_over:
+            self._rows.pop((row.block.task.id, row.index), None)
+            row.block.give_up(row)
+
     def _forget(self, row: SentRow) -> None:
-        """Remove a row that its job has given up, and cancel its shard if that has no other row."""
-        if self._rows.get((row.task, row.index)) is row:
-            del self._rows[row.task, row.index]
-        if row.row is not None:
-            return
+        """Remove a row whose block has ended, and cancel its shard if that has no other row."""
+        self._rows.pop((row.block.task.id, row.index), None)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
             del self._shards[number]
@@ -335,7 +339,7 @@ class Coordinator:
 
     def _send_shard(self, worker: str, group: str | None, waiting: deque[SentRow]) -> bool:
         """Send a shard if the worker needs more rows; return whether one was sent."""
-        while waiting and waiting[0].is_gone:
+        while waiting and waiting[0].is_over:
             waiting.popleft()
         if not waiting:
             return False
@@ -350,15 +354,16 @@ class Coordinator:
         rows: list[SentRow] = []
         while waiting and len(rows) < size:
             row = waiting[0]
-            if row.is_gone:
+            if row.is_over:
                 waiting.popleft()
                 continue
             if row.losses >= len(_AFTER_LOSSES):
                 waiting.popleft()
-                row.ended.set()
+                self._rows.pop((row.block.task.id, row.index), None)
+                row.block.add_crash(row)
                 continue
             size = min(size, _AFTER_LOSSES[row.losses])
-            if rows and (row.task != rows[0].task or len(rows) >= size):
+            if rows and (row.block.task is not rows[0].block.task or len(rows) >= size):
                 break
             rows.append(waiting.popleft())
         if rows:
@@ -366,7 +371,7 @@ class Coordinator:
         return bool(rows)
 
     def _submit(self, worker: str, group: str | None, rows: Sequence[SentRow]) -> None:
-        number, task = next(self._numbers), rows[0].task
+        number, task = next(self._numbers), rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
         self._shards[number] = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
@@ -389,7 +394,7 @@ class Coordinator:
         before: Sequence[tuple[CallKey, RecordedReply]] = ()
         journal = self._journal
         if self._recorded is not None and journal is not None and journal.resumed:
-            before = self._recorded(row.task, row.index)
+            before = self._recorded(row.block.task.id, row.index)
         return [*before, *row.replies.items()]
 
     def _needs_new_reply(self, row: SentRow) -> bool:
@@ -398,7 +403,7 @@ class Coordinator:
             not row.losses
             and journal is not None
             and journal.resumed
-            and journal.needs_new_reply(row.task, row.index)
+            and journal.needs_new_reply(row.block.task.id, row.index)
         )
 
     # ---- records
@@ -415,15 +420,15 @@ class Coordinator:
 
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))
-        if row is None or row.row is not None:
+        if row is None:
             return  # it has arrived from another worker
         if found.cut is StopReason.CANCEL or (
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
             return  # its worker is closing: the rows of the shard are placed again at its end
-        row.row = found
+        del self._rows[found.task, found.index]
         self._leave_shard(row)
-        row.ended.set()
+        row.block.add(row, found)
         if self._waiting.get(row.group):
             self._changed.set()
 
@@ -440,105 +445,8 @@ class Coordinator:
             self._warn(text)
 
 
-class SentTask:
-    """The body of a task whose rows run on workers.
-
-    Args:
-        coordinator: Sends the rows.
-        task: The id of the task.
-        body: The body of the task on this machine, which makes the rows that no worker has run.
-        row_of: Returns the index of the row of a job.
-    """
-
-    def __init__(
-        self, coordinator: Coordinator, task: str | None, body: Body, row_of: RowOf
-    ) -> None:
-        self._coordinator = coordinator
-        self._task = task
-        self._body = body
-        self._row_of = row_of
-        self._rows: dict[int, Row] = {}
-        """The rows of jobs that have ended, by job."""
-        self._unsent: set[int] = set()
-        """Jobs that have ended before a worker could have started their rows."""
-
-    def plan(self) -> Plan[Any]:
-        """Return the plan of the task. Its jobs have no timeout: that of a row holds on its worker."""
-        plan = self._body.plan()
-        return attrs.evolve(plan, jobs=_SentJobs(plan.jobs), needs_no_lane=None)
-
-    async def perform(self, job: Job[Any], _calls: Calls[Any]) -> None:
-        """Wait for the row of a job.
-
-        Raises:
-            ProviderError: Several workers were lost while they ran it.
-        """
-        index = self._row_of(job.index)
-        if not isinstance(index, int):
-            raise TypeError(index)
-        row = self._coordinator.send(self._task, job.lane, index)
-        try:
-            await self._coordinator.wait_end(row)
-        finally:
-            if row.row is not None:
-                self._rows[job.index] = row.row
-            elif not row.is_sent:
-                self._unsent.add(job.index)
-        if row.row is None and row.losses >= len(_AFTER_LOSSES):
-            message = f"{row.losses} workers were lost while they ran this row"
-            raise ProviderError("worker_crashed", message)
-
-    def rows(self, outcome: Outcome[Any], waits: Mapping[str, float] = NO_WAITS) -> Sequence[Row]:
-        """Return the row of a job: that of its worker, or one with the reason why it did not run."""
-        job = outcome.index
-        row = self._rows.pop(job, None)
-        if row is not None:
-            return (row,)
-        is_unsent = job in self._unsent
-        self._unsent.discard(job)
-        return self._body.rows(_without_row(outcome, is_unsent=is_unsent), waits)
-
-    def unstarted(self, jobs: range) -> UnstartedRows | None:
-        """Return the rows of jobs that never started."""
-        return self._body.unstarted(jobs)
-
-    def on_emitted(self, row: Row) -> None:
-        """Handle the emission of a row."""
-        self._body.on_emitted(row)
-
-
-def _without_row(outcome: Outcome[Any], *, is_unsent: bool) -> Outcome[Any]:
-    """Return the outcome of a row that no worker has finished.
-
-    Args:
-        outcome: The outcome of its job.
-        is_unsent: Whether no worker can have started it.
-    """
-    if isinstance(outcome, Done):
-        outcome = Interrupted(
-            outcome.index,
-            outcome.started_at,
-            outcome.finished_at,
-            outcome.waited,
-            outcome.calls,
-            StopReason.STOP,
-        )
-    if is_unsent and isinstance(outcome, Interrupted):
-        return NotRun(outcome.index, outcome.cut)
-    return outcome
-
-
-@attrs.frozen
-class _SentJobs(LazySequence[Job[Any]]):
-    """The jobs of a task without their timeouts, created on access."""
-
-    whole: Sequence[Job[Any]]
-
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def entry(self, index: int) -> Job[Any]:
-        return attrs.evolve(self.whole[index], timeout=float("inf"))
+def _no_row(_job: int) -> None:
+    """Return None: the rows of a block are several."""
 
 
 @asynccontextmanager

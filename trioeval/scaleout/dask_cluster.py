@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import dask
 import trio
 from distributed import Client, Future, LocalCluster
 from distributed.versions import VersionMismatchWarning
@@ -25,8 +26,9 @@ from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.file_transfer import SentFiles
-from trioeval.scaleout.messages import FindStep, Shard, WorkerFacts, unpack
+from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
 from trioeval.scaleout.needs import needs_of, secrets_of
+from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
 from trioeval.scaleout.suite_files import list_files
 from trioeval.scaleout.worker import LoadSuite
@@ -39,6 +41,13 @@ _CLOSED_WITHIN = 15.0
 _SHOWN = 10  # differences of workers
 _LOST = (OSError, RuntimeError, TimeoutError, ValueError)
 """The exceptions of Dask if its scheduler is lost or its client is closed."""
+_LOCAL_SETTINGS = {
+    "distributed.admin.low-level-log-length": 20,  # else the scheduler keeps the last 1000 messages
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.profile.enabled": False,
+}
+"""The settings of a cluster of this machine, without statistics that nobody reads but that cost computing."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -310,13 +319,15 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
     """
     if isinstance(address, LocalWorkers):
         try:
-            local = LocalCluster(
-                n_workers=address.count,
-                processes=True,
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            )
+            # The worker processes inherit the settings.
+            with dask.config.set(_LOCAL_SETTINGS):
+                local = LocalCluster(
+                    n_workers=address.count,
+                    processes=True,
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                )
         except _LOST as error:
             raise UsageError(f"--on: the workers cannot be started: {error}") from error
         return local, Client(local, set_as_default=False)

@@ -161,17 +161,22 @@ def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
     ]
 
 
+def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
+    """Return the lanes whose calls take time or cost something."""
+    return frozenset(
+        lane
+        for part in prepared.parts
+        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
+        if not spec.is_instant_and_free
+    )
+
+
 def owned_lanes(prepared: PreparedSuite) -> frozenset[str]:
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
     A lane may be used by all workers if its calls are free and have no rate, or if a server keeps its limits.
     """
-    called = {
-        lane
-        for part in prepared.parts
-        for lane, spec in zip(part.prepared.lane_names, part.prepared.specs, strict=True)
-        if not spec.is_instant_and_free
-    }
+    called = called_lanes(prepared)
     limits = prepared.suite.limits
     shared = set() if limits is None or limits.backend == "memory" else {*prepared.lane_limits}
     return frozenset(

@@ -15,8 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
-from trioeval.suite.expand import Step
-from trioeval.suite.model import ProviderEntry
+from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
 
 @attrs.frozen(kw_only=True)
@@ -106,14 +105,7 @@ class RejectedReply:
 Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
 """A message of a worker, sent as soon as its event happens."""
 
-Change: TypeAlias = Callable[[list[Any]], list[Any]]
-
-FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
-"""Returns the step of a row and its provider, by the id of its task and its index."""
-
-_LEFT_OUT = frozenset({"step", "provider", "planned"})
-_FIELDS = tuple(field.name for field in attrs.fields(Row) if field.name not in _LEFT_OUT)
-
+Change: TypeAlias = Callable[[Any], Any]
 
 def _mapping(data: dict[Any, Any]) -> Mapping[Any, Any]:
     return MappingProxyType(data)
@@ -127,6 +119,10 @@ _REDUCERS = copyreg.dispatch_table | {MappingProxyType: _reduce_mapping}
 """The reducers of objects that Python itself cannot pickle."""
 
 
+_ROW, _CALL, _OTHER = "r", "c", "o"
+"""The kinds of messages as they are pickled."""
+
+
 def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
     """Return messages as bytes.
 
@@ -134,10 +130,20 @@ def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
         messages: The messages.
         change: Changes what is sent of all of them; None changes nothing.
     """
-    sent = [_values(one) if isinstance(one, Row) else one for one in messages]
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=5)
     pickler.dispatch_table = _REDUCERS
+    plain = PlainWriter()
+    written: list[tuple[str, Any]] = []
+    for one in messages:
+        match one:
+            case Row():
+                written.append((_ROW, plain.row(one)))
+            case CallRecord():
+                written.append((_CALL, plain.call(one)))
+            case _:
+                written.append((_OTHER, one))
+    sent = (plain.replies, written)
     pickler.dump(sent if change is None else change(sent))
     return file.getvalue()
 
@@ -150,15 +156,7 @@ def unpack(data: bytes, find: FindStep) -> Sequence[Message]:
         find: Returns what is not sent with a row.
     """
     # Dask itself unpickles everything that workers send.
-    found: list[Any] = pickle.loads(data)  # noqa: S301
-    return [_row(one, find) if isinstance(one, list) else one for one in found]
-
-
-def _values(row: Row) -> list[Any]:
-    return [getattr(row, name) for name in _FIELDS]
-
-
-def _row(values: list[Any], find: FindStep) -> Row:
-    named = dict(zip(_FIELDS, values, strict=True))
-    step, provider = find(named["task"], named["index"])
-    return Row(step=step, provider=provider, planned=None, **named)
+    replies, written = pickle.loads(data)  # noqa: S301
+    plain = PlainReader.of(replies, find)
+    readers: Mapping[str, Callable[[Any], Message]] = {_ROW: plain.row, _CALL: plain.call}
+    return [readers[kind](one) if kind in readers else one for kind, one in written]

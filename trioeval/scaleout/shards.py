@@ -12,6 +12,8 @@ MOST_ROWS = 1000
 """Most rows of a shard, which also bounds the memory of the coordinator."""
 SHARD_SECONDS = 5.0
 """Intended seconds of work of a shard."""
+_BLOCK_ROWS = 64
+"""Most rows of a block: a block costs the coordinator about as much as a few rows."""
 SHARDS_AT_ONCE = 2
 """Shards of rows of one group that a worker has at once, so that it never waits for the next one."""
 _OLD = 0.5  # the part of earlier shards in the measured duration
@@ -52,6 +54,23 @@ def next_rows(size: int, running: int) -> int:
     """
     free = SHARDS_AT_ONCE * size - running
     return min(size, free) if free >= max(1, size // 2) else 0
+
+
+def block_rows(lanes: Iterable[tuple[int, float | None]]) -> int:
+    """Return the number of rows of a block of a task.
+
+    The rows of a block are emitted together. So there are no more than those that arrive at about the same
+    time: as many as a lane has calls at once, or starts in a second.
+
+    Args:
+        lanes: The most concurrent calls and the requests per minute of each lane whose calls take time.
+
+    Example:
+        >>> block_rows([]), block_rows([(8, None), (20, None)]), block_rows([(8, 120)])
+        (64, 8, 2)
+    """
+    counts = [min(width, math.inf if rpm is None else rpm / 60) for width, rpm in lanes]
+    return max(1, int(min(_BLOCK_ROWS, *counts))) if counts else _BLOCK_ROWS
 
 
 def measured(before: float | None, seconds: float, rows: int) -> float:
