@@ -173,8 +173,6 @@ def refused(
 @pytest.mark.parametrize(
     ("more", "words", "named"),
     [
-        ({"evaluateOptions": {"budget": {"requests": 3}}}, [], "a budget"),
-        ({}, ["--max-cost", "1"], "a budget"),
         ({}, ["--record", "r.jsonl"], "--record"),
         ({}, ["--trace", "t.json"], "--trace"),
         ({}, ["--filter-sample", "1"], "--filter-sample without --filter-sample-seed"),

@@ -145,3 +145,46 @@ def test_a_scheduler_that_is_lost_leaves_a_run_that_is_resumed_without_a_second_
     paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
     assert len(paid) == ROWS
     assert sum(paid.values()) - ROWS <= 2 * 8, "only calls in flight are made again"
+
+
+@pytest.mark.timeout(300)  # three programs and two clusters start
+@pytest.mark.parametrize("words", [["--max-requests", "40"], ["--max-tokens", "900"]])
+def test_a_budget_holds_over_all_workers_and_is_used_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Law BUDGET: as many rows run as on one machine, and a continuation runs only the others."""
+    monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+    log = folder / "log.jsonl"
+
+    def run(*more: str) -> tuple[int, str]:
+        with command(folder, *more, "--no-cache", "-o", "o.jsonl") as process:
+            _, text = process.communicate(timeout=110)
+        return process.returncode, text
+
+    with fake_provider("--latency", "0.01", "--log", str(log)) as url:
+        found = json.loads(suite(url))
+        (entry,) = found["providers"]
+        entry["config"]["max_tokens"] = 20
+        lanes = {name: {**entry, "label": name, "lane": {"key": name}} for name in ("a", "b")}
+        (folder / "s.json").write_text(json.dumps(found | {"providers": [*lanes.values()]}))
+        code, text = run("s.json", *words)
+        assert code == 100, text
+        local = [row for row in rows_of(folder) if row["success"]]
+        assert 20 <= len(local) < 2 * ROWS
+        before = len(log.read_text().splitlines())
+        assert before == len(local)
+        code, text = run("s.json", "--on", "local:2", *words)
+        assert code == 100, text
+        assert "not run" in text.splitlines()[-1]
+        rows = rows_of(folder)
+        done = [row for row in rows if row["success"]]
+        left = {row["error"] for row in rows if not row["success"]}
+        assert len(rows) == 2 * ROWS
+        assert len(local) - 2 <= len(done) <= len(local)
+        assert len(log.read_text().splitlines()) - before == len(done)
+        assert all("budget" in error for error in left)
+        code, text = run("resume", "--on", "local:2", words[0], "1000000")
+        assert code == 0, text
+    served = log.read_text().splitlines()[before:]
+    prompts = Counter(json.loads(line)["prompt"] for line in served)
+    assert {*prompts.values()} == {2}, "each row of both lanes is asked once"

@@ -5,7 +5,7 @@ resume and results are those of any run. Rows that wait are sent in shards. A sh
 and placed again if that is lost: with the rows that have not arrived, and the replies to them that have. So
 no reply that arrived is requested twice, and each row is recorded once.
 
-Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN.
+Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN, BUDGET.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
+from trioeval.rates import Amounts
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
+from trioeval.scaleout.budget_leases import BudgetLeases
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import Message, RejectedReply, Shard, WorkerWarning
+from trioeval.scaleout.messages import Message, RejectedReply, Shard, ShardUsage, WorkerWarning
 from trioeval.scaleout.shards import (
     MOST_ROWS,
     SHARDS_AT_ONCE,
@@ -101,6 +103,8 @@ class _LiveShard:
     started_at: float
     left: dict[int, SentRow]
     """The rows that have not arrived, by index."""
+    is_short: bool = False
+    """True if its lease on the budget was too small for some of its rows."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -128,6 +132,8 @@ class Coordinator:
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
+    _leases: BudgetLeases | None = attrs.field(init=False)
+    """The budget of the run; None without one."""
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
@@ -137,6 +143,11 @@ class Coordinator:
         cap = self._prepared.suite.evaluate_options.max_total_concurrency
         uses = lane_uses(self._prepared)
         return owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
+
+    @_leases.default
+    def _make_leases(self) -> BudgetLeases | None:
+        settings = self._prepared.suite.evaluate_options.budget
+        return None if settings is None else BudgetLeases(settings)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:
@@ -209,7 +220,7 @@ class Coordinator:
         self._owners = {group: one for group, one in self._owners.items() if one != worker}
         for number, shard in [*self._shards.items()]:
             if shard.worker == worker:
-                del self._shards[number]
+                self._end(number)
                 self._cluster.cancel(number)  # else a worker with the same address might run it
                 for row in shard.left.values():
                     row.losses += 1
@@ -231,10 +242,13 @@ class Coordinator:
                         row.replies.pop(message.key, None)
                 case WorkerWarning():
                     self._warn_once(message.text)
+                case ShardUsage():
+                    if self._leases is not None:
+                        self._leases.settle(message.number, message.used)
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
-        shard = self._shards.pop(number, None)
+        shard = self._end(number)
         if shard is None:
             return
         if error is None and not shard.left:
@@ -263,11 +277,7 @@ class Coordinator:
         """End the rows that no worker has once the run is stopped."""
         await self._stop.wait()
         self._cluster.stop()
-        for waiting in self._waiting.values():
-            rows = [*waiting]
-            waiting.clear()
-            for row in rows:
-                self._give_up_row(row)
+        self._give_up_waiting()
 
     async def watch_workers(self) -> None:
         """Stop the run after a long time without workers."""
@@ -281,7 +291,7 @@ class Coordinator:
     # ---- rows and shards
 
     def _wait(self, row: SentRow, *, first: bool = False) -> None:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._is_exhausted:
             self._give_up_row(row)
             return
         waiting = self._waiting.setdefault(row.group, deque())
@@ -298,10 +308,24 @@ class Coordinator:
             self._wait(row, first=True)
         self._changed.set()
 
+    def _give_up_waiting(self) -> None:
+        """Await the rows no longer that no worker has."""
+        for waiting in self._waiting.values():
+            rows = [*waiting]
+            waiting.clear()
+            for row in rows:
+                self._give_up_row(row)
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._leases is not None and self._leases.is_exhausted
+
     def _give_up_row(self, row: SentRow) -> None:
         """Await a row no longer that no worker has."""
         if not row.is_over:
             self._rows.pop((row.block.task.id, row.index), None)
+            if self._is_exhausted:
+                row.block.cut = StopReason.BUDGET
             row.block.give_up(row)
 
     def _forget(self, row: SentRow) -> None:
@@ -309,8 +333,16 @@ class Coordinator:
         self._rows.pop((row.block.task.id, row.index), None)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
-            del self._shards[number]
+            self._end(number)
             self._cluster.cancel(number)
+
+    def _end(self, number: int) -> _LiveShard | None:
+        """Remove a shard that has ended, and return it; None if it has ended before."""
+        shard = self._shards.pop(number, None)
+        if shard is not None and self._leases is not None:
+            self._leases.end(number, is_short=shard.is_short)
+            self._changed.set()
+        return shard
 
     def _leave_shard(self, row: SentRow) -> _LiveShard | None:
         """Remove a row from the shard that runs it, and return that; None without one."""
@@ -366,12 +398,28 @@ class Coordinator:
             if rows and (row.block.task is not rows[0].block.task or len(rows) >= size):
                 break
             rows.append(waiting.popleft())
-        if rows:
-            self._submit(worker, group, sorted(rows, key=lambda row: row.index))
-        return bool(rows)
+        if not rows:
+            return False
+        number, used_before = next(self._numbers), None
+        if self._leases is not None:
+            shards = max(1, len(self._workers)) * SHARDS_AT_ONCE
+            used_before = self._leases.grant(number, shards)
+            if used_before is None:  # until another shard has ended
+                waiting.extendleft(reversed(rows))
+                return False
+        rows.sort(key=lambda row: row.index)
+        self._submit(worker, group, number, rows, used_before)
+        return True
 
-    def _submit(self, worker: str, group: str | None, rows: Sequence[SentRow]) -> None:
-        number, task = next(self._numbers), rows[0].block.task.id
+    def _submit(
+        self,
+        worker: str,
+        group: str | None,
+        number: int,
+        rows: Sequence[SentRow],
+        used_before: Amounts | None,
+    ) -> None:
+        task = rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
         self._shards[number] = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
@@ -386,6 +434,7 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
+                used_before=used_before,
             ),
         )
 
@@ -426,11 +475,25 @@ class Coordinator:
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
             return  # its worker is closing: the rows of the shard are placed again at its end
+        if found.cut is StopReason.BUDGET and not self._is_final(row):
+            return  # other leases may leave enough for it: it is placed again, too
         del self._rows[found.task, found.index]
         self._leave_shard(row)
         row.block.add(row, found)
         if self._waiting.get(row.group):
             self._changed.set()
+
+    def _is_final(self, row: SentRow) -> bool:
+        """Return whether a row that the budget has cut off cannot run later either."""
+        number, leases = row.shard, self._leases
+        if number is None or leases is None or leases.is_exhausted:
+            return True
+        if not leases.is_final(number):
+            self._shards[number].is_short = True
+            return False
+        leases.exhaust()
+        self._give_up_waiting()
+        return True
 
     def _give_up(self, why: str) -> None:
         """Stop the run, so that it can be resumed."""

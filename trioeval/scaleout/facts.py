@@ -116,8 +116,6 @@ def coordinator_facts(prepared: PreparedSuite, needs: Needs) -> WorkerFacts:
 
 def refusals(prepared: PreparedSuite) -> Iterator[str]:
     """Yield what in a suite cannot run on other machines yet."""
-    if prepared.suite.evaluate_options.budget is not None:
-        yield "a budget (evaluateOptions.budget, --max-requests, --max-tokens, --max-cost)"
     for part in prepared.parts:
         where = "" if part.id is None else f" of task {part.id}"
         for what in _task_refusals(part):

@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.rates import Amounts
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
 
@@ -31,6 +32,8 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+    used_before: Amounts | None = None
+    """What the shard must regard as used of the run's budget; None without a budget."""
 
 
 @attrs.frozen
@@ -102,10 +105,19 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class ShardUsage:
+    """What a shard that has ended has used of the run's budget."""
+
+    number: int
+    used: Amounts
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | ShardUsage
 """A message of a worker, sent as soon as its event happens."""
 
 Change: TypeAlias = Callable[[Any], Any]
+
 
 def _mapping(data: dict[Any, Any]) -> Mapping[Any, Any]:
     return MappingProxyType(data)

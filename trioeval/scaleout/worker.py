@@ -26,8 +26,9 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import Lanes
+from trioeval.rates import Amounts, Budget
 from trioeval.run.journal import RunJournal
-from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
+from trioeval.run.run_suite import RunOptions, budget_of, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.facts import suite_digest
 from trioeval.scaleout.messages import (
@@ -35,6 +36,7 @@ from trioeval.scaleout.messages import (
     Needs,
     RejectedReply,
     Shard,
+    ShardUsage,
     WorkerFacts,
     WorkerWarning,
     pack,
@@ -205,6 +207,20 @@ class _RunningShard:
     ended: Future[int]
     """Its number of rows, or why it failed."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    budget: Budget | None = None
+    """Its lease on the budget of the run."""
+
+    @property
+    def used(self) -> Amounts:
+        """What it has used of its lease; held amounts count, since their calls may have been made."""
+        if self.budget is None:
+            return Amounts()
+        spent, held, before = self.budget.spent, self.budget.reserved, self.budget.used_before
+        return Amounts(
+            spent.requests - before.requests,
+            spent.tokens + held.tokens - before.tokens,
+            spent.money + held.money - before.money,
+        )
 
 
 @attrs.define(eq=False, repr=False)
@@ -352,20 +368,25 @@ class WorkerSession:
     async def _perform(self, running: _RunningShard) -> None:
         try:
             with running.scope:
-                await self._run_rows(running.shard)
+                await self._run_rows(running)
             running.ended.set_result(len(running.shard.rows))
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the shard
             running.ended.set_exception(error)
         finally:
             del self._shards[running.key]
+            if running.budget is not None:
+                self._batch.add(ShardUsage(running.shard.number, running.used))
             self._batch.flush()
             if not running.ended.done():
                 running.ended.set_exception(trio.RunFinishedError())
 
-    async def _run_rows(self, shard: Shard) -> None:
-        prepared = self._prepared
+    async def _run_rows(self, running: _RunningShard) -> None:
+        shard, prepared = running.shard, self._prepared
         if prepared is None:
             raise trio.RunFinishedError
+        if shard.used_before is not None:
+            settings = prepared.suite.evaluate_options.budget
+            running.budget = budget_of(settings, used_before=shard.used_before)
         (part,) = (one for one in prepared.parts if one.id == shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
@@ -375,6 +396,7 @@ class WorkerSession:
             RunOptions(
                 emit=_ignore_row,
                 lanes=self._lanes,
+                budget=running.budget,
                 stop=self._stop,
                 run_id=self._run_id,
                 warn=self._warn,
