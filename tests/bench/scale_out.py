@@ -14,14 +14,20 @@ from pathlib import Path
 
 import trio
 
-from trioeval.run import Row, RunOptions, prepare, run_with_options
+from trioeval.run import PreparedSuite, Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import LocalWorkers
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.private_files import Location
 
 
 async def ignore(_row: Row) -> None:
     """Ignore a row."""
+
+
+def load_moved(path: str, location: Location) -> PreparedSuite:
+    """Load a suite on a worker."""
+    return prepare(location.path(Path(path)))
 
 
 async def seconds(path: str, workers: int) -> tuple[float, float]:
@@ -36,7 +42,7 @@ async def seconds(path: str, workers: int) -> tuple[float, float]:
     opened = open_cluster(
         LocalWorkers(workers),
         prepared,
-        functools.partial(prepare, path),
+        functools.partial(load_moved, path),
         run_id=None,
         warn=print,
     )

@@ -27,7 +27,6 @@ from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
-from trioeval.rates import Amounts
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
 from trioeval.scaleout.budget_leases import BudgetLeases
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
@@ -127,7 +126,11 @@ class Coordinator:
     """The rows that no worker has, by group."""
     _rows: dict[tuple[str | None, int], SentRow] = attrs.field(init=False, factory=dict)
     _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
-    _workers: dict[str, None] = attrs.field(init=False, factory=dict)
+    _workers: dict[str, dict[int, _LiveShard]] = attrs.field(init=False, factory=dict)
+    """The shards of each worker, by number."""
+    _supplied: set[tuple[str, str | None]] = attrs.field(init=False, factory=set)
+    """Workers that have enough rows of a group, until one of these ends. With a thousand workers, looking at
+    all of them whenever a row arrives would cost more than the rows."""
     _owners: dict[str, str] = attrs.field(init=False, factory=dict)
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
@@ -209,22 +212,21 @@ class Coordinator:
 
     def on_worker(self, worker: str) -> None:
         """Handle a worker that can run shards."""
-        self._workers[worker] = None
+        self._workers.setdefault(worker, {})
         self._changed.set()
 
     def on_loss(self, worker: str) -> None:
         """Handle the loss of a worker: its rows are placed again."""
         if worker not in self._workers:
             return
-        del self._workers[worker]
+        lost = self._workers.pop(worker)
         self._owners = {group: one for group, one in self._owners.items() if one != worker}
-        for number, shard in [*self._shards.items()]:
-            if shard.worker == worker:
-                self._end(number)
-                self._cluster.cancel(number)  # else a worker with the same address might run it
-                for row in shard.left.values():
-                    row.losses += 1
-                self._place_again(shard)
+        for number, shard in [*lost.items()]:
+            self._remove_shard(number)
+            self._cluster.cancel(number)  # else a worker with the same address might run it
+            for row in shard.left.values():
+                row.losses += 1
+            self._place_again(shard)
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         """Record what a worker has sent."""
@@ -248,7 +250,7 @@ class Coordinator:
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
-        shard = self._end(number)
+        shard = self._remove_shard(number)
         if shard is None:
             return
         if error is None and not shard.left:
@@ -333,16 +335,8 @@ class Coordinator:
         self._rows.pop((row.block.task.id, row.index), None)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
-            self._end(number)
+            self._remove_shard(number)
             self._cluster.cancel(number)
-
-    def _end(self, number: int) -> _LiveShard | None:
-        """Remove a shard that has ended, and return it; None if it has ended before."""
-        shard = self._shards.pop(number, None)
-        if shard is not None and self._leases is not None:
-            self._leases.end(number, is_short=shard.is_short)
-            self._changed.set()
-        return shard
 
     def _leave_shard(self, row: SentRow) -> _LiveShard | None:
         """Remove a row from the shard that runs it, and return that; None without one."""
@@ -350,14 +344,27 @@ class Coordinator:
         shard = None if number is None else self._shards.get(number)
         if shard is not None:
             shard.left.pop(row.index, None)
+            self._supplied.discard((shard.worker, shard.group))
+        return shard
+
+    def _remove_shard(self, number: int) -> _LiveShard | None:
+        """Remove a shard, and return it; None if it was removed before."""
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            self._workers.get(shard.worker, {}).pop(number, None)
+            self._supplied.discard((shard.worker, shard.group))
+            if self._leases is not None:
+                self._leases.end(number, is_short=shard.is_short)
+                self._changed.set()
         return shard
 
     def _send(self) -> None:
         """Send shards until no worker can take more, or no row waits."""
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
-                while self._send_shard(worker, group, waiting):
-                    pass
+                if (worker, group) not in self._supplied:
+                    while self._send_shard(worker, group, waiting):
+                        pass
 
     def _takers(self, group: str | None) -> Sequence[str]:
         """Return the workers that may run rows of a group."""
@@ -377,12 +384,12 @@ class Coordinator:
             return False
         workers = 1 if group is not None else len(self._workers)
         running = sum(
-            len(shard.left)
-            for shard in self._shards.values()
-            if shard.worker == worker and shard.group == group
+            len(shard.left) for shard in self._workers[worker].values() if shard.group == group
         )
         width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
         size = next_rows(shard_rows(seconds, len(waiting), workers, width), running)
+        if not size:
+            self._supplied.add((worker, group))
         rows: list[SentRow] = []
         while waiting and len(rows) < size:
             row = waiting[0]
@@ -398,8 +405,16 @@ class Coordinator:
             if rows and (row.block.task is not rows[0].block.task or len(rows) >= size):
                 break
             rows.append(waiting.popleft())
-        if not rows:
-            return False
+        return bool(rows) and self._submit(worker, group, rows, waiting)
+
+    def _submit(
+        self,
+        worker: str,
+        group: str | None,
+        rows: list[SentRow],
+        waiting: deque[SentRow],
+    ) -> bool:
+        """Send a shard, and return True; without a lease on the budget, its rows wait again."""
         number, used_before = next(self._numbers), None
         if self._leases is not None:
             shards = max(1, len(self._workers)) * SHARDS_AT_ONCE
@@ -408,22 +423,12 @@ class Coordinator:
                 waiting.extendleft(reversed(rows))
                 return False
         rows.sort(key=lambda row: row.index)
-        self._submit(worker, group, number, rows, used_before)
-        return True
-
-    def _submit(
-        self,
-        worker: str,
-        group: str | None,
-        number: int,
-        rows: Sequence[SentRow],
-        used_before: Amounts | None,
-    ) -> None:
         task = rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
-        self._shards[number] = _LiveShard(
+        shard = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
         )
+        self._shards[number] = self._workers[worker][number] = shard
         for row in rows:
             row.is_sent, row.shard = True, number
         self._cluster.submit(
@@ -437,6 +442,7 @@ class Coordinator:
                 used_before=used_before,
             ),
         )
+        return True
 
     def _replies(self, row: SentRow) -> Sequence[tuple[CallKey, RecordedReply]]:
         """Return the recorded replies to a row, of earlier executions and of this one."""

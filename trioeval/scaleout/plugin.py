@@ -1,6 +1,8 @@
 """The part of a run that Dask holds on each worker, and the functions that it calls there."""
 
 import asyncio
+import functools
+import gc
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,11 +10,14 @@ from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.scaleout.messages import Needs, Shard, WorkerFacts
-from trioeval.scaleout.private_files import WorkerFiles
+from trioeval.scaleout.private_files import Location, WorkerFiles
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
+_NEW_OBJECTS = 50_000
+"""New objects between two garbage collections in a process that serves this run only."""
 _GIVEN_UP = frozenset({"cancelled", "released", "forgotten"})
 
 
@@ -55,7 +60,8 @@ class RunPlugin(WorkerPlugin):
 
         # Dask removes this folder also after a worker that was killed.
         files = WorkerFiles(self._needs.files, Path(worker.local_directory))
-        self.session = WorkerSession(self._load, self._run_id, send, self._needs, files)
+        load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
+        self.session = WorkerSession(load, self._run_id, send, self._needs, files)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""
@@ -65,6 +71,19 @@ class RunPlugin(WorkerPlugin):
         """Cancel a shard that is no longer wanted: the run cancelled it, or has ended."""
         if start in _RUNNING and finish in _GIVEN_UP:
             self.session.cancel(str(key))
+
+
+def _load_for_good(load: LoadSuite, location: Location) -> PreparedSuite:
+    """Load a suite in a process that serves this run only.
+
+    Raises:
+        TrioevalError: The suite cannot be loaded.
+    """
+    prepared = load(location)
+    # Its objects live as long as the process, so the garbage collector need not visit them again.
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
+    return prepared
 
 
 def _session(name: str, worker: Worker) -> WorkerSession:

@@ -56,8 +56,8 @@ _OUTSIDE = "is outside of"
 _NO_ABSOLUTE = (
     "the worker has a copy of the suite's files, in which only relative paths lead to them"
 )
-_GATHERED_FOR = 0.005  # seconds
-_MOST_MESSAGES = 200
+_GATHERED_FOR = 0.01  # seconds
+_MOST_MESSAGES = 500
 """Messages that are sent together."""
 _ENDED_WITHIN = 10.0  # seconds
 
