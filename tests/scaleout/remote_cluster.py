@@ -7,16 +7,15 @@ not exist for it, as on another machine.
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import warnings
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
-from distributed import Client
-from distributed.versions import VersionMismatchWarning
 
 _ELSEWHERE = """
 import os, sys
@@ -65,6 +64,41 @@ def _start(
         )
 
 
+@contextmanager
+def wiretapped(cluster: RemoteCluster) -> Iterator[tuple[RemoteCluster, bytearray]]:
+    """Yield the cluster behind a proxy of its scheduler, and all bytes that pass, in both directions."""
+    host, port = cluster.address.removeprefix("tcp://").split(":")
+    captured, sockets = bytearray(), list[socket.socket]()
+
+    def forward(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                captured.extend(data)
+                target.sendall(data)
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                source, _ = listener.accept()
+                target = socket.create_connection((host, int(port)))
+                sockets.extend((source, target))
+                for pair in ((source, target), (target, source)):
+                    threading.Thread(target=forward, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            yield attrs.evolve(cluster, address=address), captured
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for one in sockets:
+                one.close()
+
+
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -109,7 +143,11 @@ def remote_worker(
     folder = cluster.folder / name
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_ELSEWHERE)
-    paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [
+        str(folder),
+        str(Path(__file__).parent),
+        *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+    ]
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -119,18 +157,13 @@ def remote_worker(
     }
     words = ["distributed.cli.dask_worker", cluster.address, "--host", "127.0.0.1", "--no-nanny"]
     words += ["--nthreads", "1", "--name", name, "--no-dashboard"]
-    process = _start(words, folder, variables, cluster.folder / f"{name}.log")
+    log = cluster.folder / f"{name}.log"
+    process = _start(words, folder, variables, log)
     try:
-        with warnings.catch_warnings():  # of different versions
-            warnings.simplefilter("ignore", VersionMismatchWarning)
-            client = Client(cluster.address, set_as_default=False)
-        with client:
-            while name not in {
-                one["name"] for one in client.scheduler_info(n_workers=-1)["workers"].values()
-            }:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.05)
-                    raise AssertionError((cluster.folder / f"{name}.log").read_text())
+        while "Registered to:" not in log.read_text():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
+                raise AssertionError(log.read_text())
         yield process
     finally:
         _kill(process)

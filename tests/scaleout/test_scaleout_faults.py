@@ -1,19 +1,34 @@
 """Faults of a cluster: each is one clear error, nothing is paid for it, and nothing recorded is lost."""
 
+import base64
+import functools
+import hashlib
 import json
 import signal
 import socket
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from remote_cluster import RemoteCluster, remote_scheduler, remote_worker
+import trio
+from clusters import load_moved
+from distributed import Client
+from remote_cluster import RemoteCluster, remote_scheduler, remote_worker, wiretapped
 from server_process import fake_provider, stats_of
 from test_scaleout_command import command, rows_of, wait_served
 
 from trioeval.cli import run_command_line
+from trioeval.errors import UsageError
+from trioeval.evaluation.journal import CallKey, RecordedReply
+from trioeval.providers import Reply
+from trioeval.run import prepare
+from trioeval.scaleout.address import SchedulerAddress
+from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.messages import Message, Shard
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -98,6 +113,35 @@ def test_a_key_in_a_file_is_not_sent(
     assert KEY not in text
 
 
+def test_nothing_that_passes_the_scheduler_contains_a_key(
+    cluster: RemoteCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the plugin, files, shards, rows or events; the key comes from an environment file."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__COMPRESSION", "False")
+    (folder / "run.env").write_text(f"SCALEOUT_FAULTS_KEY={KEY}\n")
+    environ = {"SCALEOUT_FAULTS_KEY": KEY}
+    with (
+        fake_provider("--failure-rate", "0.2", "--seed", "3") as url,
+        wiretapped(cluster) as (tapped, captured),
+        remote_worker(tapped, "one", hidden=[folder], environ=environ),
+    ):
+        prompts = [f"{{{{word}}}} of {{{{env.SCALEOUT_FAULTS_KEY | length}}}} {'x' * 20_000}"]
+        (folder / "s.json").write_text(suite(url, prompts=prompts))
+        words = ["s.json", "--env-file", "run.env", "--on", tapped.address, "-o", "o.jsonl"]
+        with command(folder, *words) as process:
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 0, text
+        with Client(cluster.address, set_as_default=False) as client:
+            events = str(client.get_events())
+    assert len(rows_of(folder)) == ROWS
+    assert b"word 119 of 28 xxx" in captured, "prompts and replies pass, readably"
+    assert b"SCALEOUT_FAULTS_KEY" in captured, "names pass"
+    key = KEY.encode()
+    for form in (key, base64.b64encode(key), hashlib.sha256(key).digest(), key[:12]):
+        assert form not in captured
+    assert KEY not in events
+
+
 def test_an_unreachable_scheduler_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +156,85 @@ def test_an_unreachable_scheduler_is_named(
     assert len(text.splitlines()) == 1
     assert run_command_line(["runs"]) == 0
     assert capsys.readouterr().err.strip() == "no runs"
+
+
+@pytest.mark.timeout(300)  # programs start
+def test_a_worker_that_joins_later_gets_the_files_and_takes_the_place_of_a_lost_one(
+    cluster: RemoteCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
+    with fake_provider("--latency", "0.2") as url:
+        (folder / "prompt.txt").write_text("say {{word}}")
+        (folder / "s.json").write_text(suite(url, prompts=["file://prompt.txt"]))
+        with (
+            remote_worker(cluster, "one", hidden=[folder]) as first,
+            command(folder, "s.json", "--on", cluster.address, "-o", "o.jsonl") as process,
+        ):
+            wait_served(url, process, 20)
+            first.kill()
+            with remote_worker(cluster, "two", hidden=[folder]):
+                _, text = process.communicate(timeout=200)
+    assert process.returncode == 0, text
+    assert "is not used" not in text
+    assert [row["response"]["output"] for row in rows_of(folder)] == [
+        f"say word {number}" for number in range(ROWS)
+    ]
+
+
+@attrs.define
+class Ends:
+    """A receiver of the ends of shards."""
+
+    errors: dict[int, str] = attrs.field(factory=dict)
+    changed: trio.Event = attrs.field(factory=trio.Event)
+
+    def on_worker(self, worker: str) -> None:
+        """Do nothing."""
+
+    def on_loss(self, worker: str) -> None:
+        """Do nothing."""
+
+    def on_messages(self, messages: Sequence[Message]) -> None:
+        """Do nothing."""
+
+    def on_shard_end(self, number: int, error: Exception | None) -> None:
+        self.errors[number] = str(error)
+        self.changed.set()
+
+
+def test_a_suite_or_a_shard_that_cannot_be_pickled_is_one_error(
+    cluster: RemoteCluster, folder: Path
+) -> None:
+    """The suite before the start; the rows of a shard wait again."""
+    (folder / "s.json").write_text(json.dumps({"providers": ["echo"], "prompts": ["a"]}))
+    prepared = prepare("s.json")
+    address = SchedulerAddress(cluster.address)
+    lock = threading.Lock()
+
+    async def refused() -> None:
+        async with open_cluster(
+            address, prepared, functools.partial(load_moved, lock), run_id=None, warn=print
+        ):
+            raise AssertionError
+
+    with pytest.raises(UsageError, match=r"--on: the suite cannot be sent to workers: .*lock"):
+        trio.run(refused)
+
+    async def submitted() -> Ends:
+        load = functools.partial(load_moved, str(folder / "s.json"))
+        async with open_cluster(address, prepared, load, run_id=None, warn=print) as opened:
+            ends = Ends()
+            opened.connect(ends)
+            key = CallKey(None, 0, "provider", bytes(16))
+            reply = RecordedReply(Reply(output=lock), 1.0, cached=False)
+            opened.submit("any", Shard(number=7, task=None, rows=(0,), replies=((key, reply),)))
+            with trio.fail_after(30):
+                await ends.changed.wait()
+            return ends
+
+    with remote_worker(cluster, "one"):
+        ends = trio.run(submitted)
+    assert "pickle" in ends.errors[7]
 
 
 @pytest.mark.timeout(300)  # programs start, and a lost scheduler is noticed late

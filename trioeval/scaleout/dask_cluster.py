@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import cloudpickle  # type: ignore[import-untyped]
 import dask
 import trio
 from distributed import Client, Future, LocalCluster
@@ -26,7 +27,7 @@ from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.file_transfer import SentFiles
-from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
+from trioeval.scaleout.messages import Shard, WorkerFacts, pack_shard, unpack
 from trioeval.scaleout.needs import needs_of, secrets_of
 from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
@@ -38,6 +39,7 @@ from trioeval.suite.model import ProviderEntry
 REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
 _CLOSED_WITHIN = 15.0
+_MOST_CONNECTIONS = 5
 _SHOWN = 10  # differences of workers
 _LOST = (OSError, RuntimeError, TimeoutError, ValueError)
 """The exceptions of Dask if its scheduler is lost or its client is closed."""
@@ -77,8 +79,13 @@ class DaskCluster:
         """Open the sessions of all workers, and compare their facts. Called in a thread.
 
         Raises:
-            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
+            UsageError: The suite cannot be pickled, the cluster has no workers, or some cannot run the suite;
+                all of them are named.
         """
+        try:
+            cloudpickle.dumps(plugin)  # as Dask does, which would log its failure
+        except Exception as error:
+            raise UsageError(f"--on: the suite cannot be sent to workers: {error}") from error
         if not self._client.scheduler_info(n_workers=-1)["workers"]:
             try:
                 self._client.wait_for_workers(1, timeout=REACHED_WITHIN)
@@ -162,7 +169,7 @@ class DaskCluster:
             self._name,
             session,
             key,
-            shard,
+            pack_shard(shard),
             key=key,
             pure=False,
             workers=[worker],
@@ -335,17 +342,33 @@ def _open(address: ClusterAddress) -> tuple[LocalCluster | None, Client]:
         with warnings.catch_warnings():
             # The check reports all differences itself, and that of a package nobody uses is none.
             warnings.simplefilter("ignore", VersionMismatchWarning)
-            return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
+            return None, _client(address.url)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--on: no Dask scheduler responds at {address}: {str(error) or 'time limit'}"
         raise UsageError(msg) from error
+
+
+def _client(url: str) -> Client:
+    """Return a client of a scheduler.
+
+    Raises:
+        OSError: It is unreachable.
+    """
+    for _ in range(_MOST_CONNECTIONS):
+        with suppress(
+            AssertionError
+        ):  # Dask's client expects one message, but a busy scheduler sends more
+            return Client(url, timeout=REACHED_WITHIN, set_as_default=False)
+    msg = "it is too busy"
+    raise OSError(msg)
 
 
 def _close(local: LocalCluster | None, client: Client, name: str) -> None:
     if client.status == "running":  # else its scheduler is lost
         with suppress(*_LOST):
             if local is None:
-                client.unregister_worker_plugin(name)
+                with suppress(KeyError):  # no worker could load it
+                    client.unregister_worker_plugin(name)
             # Else the scheduler logs that it cannot send the last events.
             for topic in ("all", client.id):
                 client.unsubscribe_topic(topic)

@@ -142,9 +142,6 @@ def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
         messages: The messages.
         change: Changes what is sent of all of them; None changes nothing.
     """
-    file = io.BytesIO()
-    pickler = pickle.Pickler(file, protocol=5)
-    pickler.dispatch_table = _REDUCERS
     plain = PlainWriter()
     written: list[tuple[str, Any]] = []
     for one in messages:
@@ -156,7 +153,30 @@ def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
             case _:
                 written.append((_OTHER, one))
     sent = (plain.replies, written)
-    pickler.dump(sent if change is None else change(sent))
+    return _pickled(sent if change is None else change(sent))
+
+
+def pack_shard(shard: Shard) -> bytes:
+    """Return a shard as bytes, which Dask neither inspects nor shows.
+
+    Raises:
+        Exception: A reply cannot be pickled.
+    """
+    return _pickled(shard)
+
+
+def unpack_shard(data: bytes) -> Shard:
+    """Return the shard of `pack_shard`."""
+    # Dask itself unpickles everything that the run sends.
+    found: Shard = pickle.loads(data)  # noqa: S301
+    return found
+
+
+def _pickled(value: object) -> bytes:
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=5)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(value)
     return file.getvalue()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.scaleout.messages import Needs, Shard, WorkerFacts
+from trioeval.scaleout.messages import Needs, WorkerFacts, unpack_shard
 from trioeval.scaleout.private_files import Location, WorkerFiles
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
@@ -117,14 +117,14 @@ def stop_rows(name: str, dask_worker: Worker) -> None:
     _session(name, dask_worker).stop()
 
 
-def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:
+def perform_shard(name: str, session: str, key: str, shard: bytes) -> int:
     """Run a shard and return its number of rows; called in a thread of a worker.
 
     Args:
         name: The name of the plugin.
         session: The session that the shard was sent to.
         key: The key of this task.
-        shard: The shard.
+        shard: The shard, packed.
 
     Raises:
         LookupError: Another process has the address of the worker now.
@@ -135,4 +135,4 @@ def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:
         msg = "the worker has been restarted"
         raise LookupError(msg)
     secede()  # it only waits: shards of other lanes must not wait for it
-    return found.perform(key, shard)
+    return found.perform(key, unpack_shard(shard))
