@@ -1,6 +1,7 @@
 """Which files of a suite are listed for workers, what of them is sent, and where a worker has them."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -95,6 +96,29 @@ def test_environment_files_and_keys_are_withheld_and_files_outside_are_not_read(
     assert listed(found) == {"s.json"}
     withheld = {Path(one).name for one in found.listed.withheld}
     assert withheld == {".env", "my.vars", "client.pem"}
+
+
+def test_files_in_commands_are_listed_and_stay_programs(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    program = write("run.sh", "#!/bin/sh\necho $1\n")
+    program.chmod(0o755)
+    write("data dir/input.txt")
+    write("judge.sh")
+    path = a_suite(
+        write,
+        providers=["exec:./run.sh --file 'data dir/input.txt'"],
+        prompts=["exec:sh judge.sh"],
+    )
+    found = list_files(prepared(path))
+    assert listed(found) == {"s.json", "run.sh", "input.txt", "judge.sh"}
+    contents = found.contents([one.digest for one in found.listed.files])
+    program.unlink()
+    files = WorkerFiles(found.listed, tmp_path)
+    files.receive({one: contents[one] for one in files.lacking()})
+    copy = files.open().path(program)
+    assert subprocess.run([copy, "x"], capture_output=True, text=True, check=True).stdout == "x\n"
+    files.close()
 
 
 # What is sent.

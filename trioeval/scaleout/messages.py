@@ -45,6 +45,8 @@ class ListedFile:
     digest: str
     """The SHA-256 of its content, in hexadecimal."""
     size: int
+    is_program: bool = False
+    """True if it may be executed."""
 
 
 @attrs.frozen(kw_only=True)

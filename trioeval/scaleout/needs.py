@@ -12,16 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.grading import Assertion
 from trioeval.grading.registry import split_type
 from trioeval.providers import ProviderSpec
 from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
 from trioeval.scaleout.messages import Needs
-from trioeval.scaleout.suite_files import SuiteFiles
+from trioeval.scaleout.suite_files import SuiteFiles, assertions_of
 from trioeval.scripting import is_script, names_script
 from trioeval.scripting.javascript import Script
-from trioeval.suite.model import Suite
-from trioeval.suite.tests import checked_places
 
 _ALWAYS = ("trioeval", "distributed")
 _OF_PREFIX = {
@@ -135,24 +132,12 @@ def _packages(prepared: PreparedSuite) -> Iterator[str]:
     kinds = {
         split_type(one.type)[0]
         for part in prepared.parts
-        for one in _assertions(part.prepared.suite)
+        for one in assertions_of(part.prepared.suite)
     }
     for name in sorted(kinds):
         kind = prepared.suite.kinds.get(name)
         if kind is not None and kind.requires is not None:
             yield kind.requires.module
-
-
-def _assertions(suite: Suite) -> Iterator[Assertion]:
-    tests = (suite.tests[place] for place in checked_places(suite.tests))
-    scenarios = (
-        test for scenario in suite.scenarios or () for test in (*scenario.config, *scenario.tests)
-    )
-    default = () if suite.default_test is None else (suite.default_test,)
-    for test in (*default, *tests, *scenarios):
-        for one in test.assertions:
-            yield one
-            yield from one.assertions
 
 
 def _needs_node(prepared: PreparedSuite, files: SuiteFiles) -> bool:

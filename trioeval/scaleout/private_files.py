@@ -20,6 +20,9 @@ from trioeval.paths import REPOSITORY
 from trioeval.scaleout.messages import FileList
 from trioeval.scaleout.suite_files import digest_of
 
+_PROGRAM = 0o700
+"""The mode of a program in the private folder."""
+
 
 @attrs.frozen
 class Location:
@@ -91,6 +94,8 @@ class WorkerFiles:
                 raise ValueError(one.path)
             place = self._place(one.path)
             place.write_bytes(content)
+            if one.is_program:
+                place.chmod(_PROGRAM)
 
     def open(self) -> Location:
         """Return where the files are; completes the private folder if there is one.
@@ -135,7 +140,7 @@ class WorkerFiles:
 
     def _copy(self, path: Path, place: Path) -> None:
         try:
-            shutil.copyfile(path, place)
+            shutil.copy(path, place)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
 

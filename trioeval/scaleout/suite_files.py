@@ -8,6 +8,7 @@ worker uses its own ones.
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,15 +16,22 @@ import attrs
 
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.registers import texts_in
 from trioeval.evaluation.suite_files import files_of, named_files, with_imports
+from trioeval.grading import Assertion
+from trioeval.grading.registry import split_type
 from trioeval.paths import REPOSITORY
 from trioeval.scaleout.messages import FileList, ListedFile
 from trioeval.scripting import is_script
+from trioeval.suite.model import Suite
+from trioeval.suite.tests import checked_places
 from trioeval.text import counted
 
 MOST_BYTES = 256 * 2**20
 """Most bytes of all files that are sent to one worker."""
 MOST_FILES = 20_000
+_EXEC = "exec:"
+"""The beginning of the ids of providers that are commands."""
 _PACKAGE = "package.json"
 """Decides how Node reads the scripts beside and below it."""
 _KEY_NAME = re.compile(
@@ -128,7 +136,7 @@ def list_files(prepared: PreparedSuite, named: Iterable[Path] = ()) -> SuiteFile
     for path, file in found.items():
         digest, size, names = _read(file)
         if digest is not None:
-            files.append(ListedFile(path, digest, size))
+            files.append(ListedFile(path, digest, size, os.access(file, os.X_OK)))
             is_code = is_script(file) or file.suffix in _CODE
             (in_code if is_code else in_templates).update(names)
     roots = [root for root in (suite.roots or (suite.directory,)) if (root / REPOSITORY).exists()]
@@ -148,7 +156,8 @@ def _reads(prepared: PreparedSuite, named: Iterable[Path]) -> Iterator[Path]:
         # Any text of a config might be the path of a file: one outside would not be read.
         if _is_file(file) and isinstance(fence.admit(file, str(file)), Path)
     )
-    for file in (*files_of(suite), *_in_folders(suite.files), *inside, *named):
+    words = (suite.directory / word for word in _command_words(prepared))
+    for file in (*files_of(suite), *_in_folders(suite.files), *inside, *words, *named):
         if not _is_file(file):
             continue
         yield file
@@ -156,6 +165,29 @@ def _reads(prepared: PreparedSuite, named: Iterable[Path]) -> Iterator[Path]:
             yield from with_imports(file)
         if is_script(file):
             yield from _packages(file, suite.roots or (suite.directory,))
+
+
+def _command_words(prepared: PreparedSuite) -> Iterator[str]:
+    """Yield the words of the commands of a suite, some of which may be files."""
+    for part in prepared.parts:
+        suite = part.prepared.suite
+        commands = [spec.id.removeprefix(_EXEC) for spec in part.prepared.specs if _EXEC in spec.id]
+        commands += [
+            one.function.target
+            for one in suite.prompts
+            if one.function and one.function.kind == "exec"
+        ]
+        commands += [
+            text
+            for one in assertions_of(suite)
+            if split_type(one.type)[0] == "command"
+            for text in texts_in(one.value)
+        ]
+        for command in commands:
+            try:
+                yield from shlex.split(command)
+            except ValueError:  # an open quote, which is reported when it runs
+                yield from command.split()
 
 
 def _in_folders(files: Iterable[Path]) -> Iterator[Path]:
@@ -203,6 +235,19 @@ def _read(file: Path) -> tuple[str | None, int, frozenset[str]]:
         return digest, size, frozenset()
     names = (name.decode() for name in _VARIABLE.findall(file.read_bytes()))
     return digest, size, frozenset(names)
+
+
+def assertions_of(suite: Suite) -> Iterator[Assertion]:
+    """Yield the assertions of a suite, and the members of sets."""
+    tests = (suite.tests[place] for place in checked_places(suite.tests))
+    scenarios = (
+        test for scenario in suite.scenarios or () for test in (*scenario.config, *scenario.tests)
+    )
+    default = () if suite.default_test is None else (suite.default_test,)
+    for test in (*default, *tests, *scenarios):
+        for one in test.assertions:
+            yield one
+            yield from one.assertions
 
 
 def digest_of(file: Path) -> str | None:
