@@ -1,6 +1,7 @@
 """Which files of a suite are listed for workers, what of them is sent, and where a worker has them."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,33 @@ def test_files_in_commands_are_listed_and_stay_programs(
     files.receive({one: contents[one] for one in files.lacking()})
     copy = files.open().path(program)
     assert subprocess.run([copy, "x"], capture_output=True, text=True, check=True).stdout == "x\n"
+    files.close()
+
+
+def test_a_template_of_a_workspace_reaches_a_worker_with_its_empty_folders(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    for name in ("app.py", "deep/more.txt", ".hidden"):
+        write(f"template/{name}", name)
+    template = tmp_path / "evals" / "template"
+    (template / "out").mkdir()
+    task = {
+        "id": "build",
+        "type": "agent",
+        "workspace": "template",
+        "providers": ["exec:sh -c 'touch DONE'"],
+        "prompts": ["Build it."],
+        "tests": [{"id": "one"}],
+    }
+    found = list_files(prepared(write("s.json", json.dumps({"tasks": [task]}))))
+    assert listed(found) == {"s.json", "app.py", "more.txt", ".hidden"}
+    contents = found.contents([one.digest for one in found.listed.files])
+    before = sorted(path.relative_to(template) for path in template.rglob("*"))
+    shutil.rmtree(template)
+    files = WorkerFiles(found.listed, tmp_path)
+    files.receive({one: contents[one] for one in files.lacking()})
+    copy = files.open().path(template)
+    assert sorted(path.relative_to(copy) for path in copy.rglob("*")) == before
     files.close()
 
 

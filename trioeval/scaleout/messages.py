@@ -54,6 +54,8 @@ class FileList:
     """The files that the suite reads."""
 
     files: tuple[ListedFile, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Folders that are read as a whole, also if they are empty."""
     withheld: tuple[str, ...] = ()
     """Paths of files that are never sent, because they hold keys; a worker may have its own ones."""
     repositories: tuple[str, ...] = ()

@@ -117,6 +117,8 @@ class WorkerFiles:
         for path in self._listed.withheld:
             if Path(path).is_file():
                 self._copy(Path(path), self._place(path))
+        for folder in self._listed.folders:
+            self._place(folder).mkdir(exist_ok=True)
         for folder in self._listed.repositories:
             self._place(str(Path(folder, REPOSITORY, "_"))).parent.mkdir(exist_ok=True)
         return Location(str(self._root))

@@ -30,6 +30,8 @@ from trioeval.text import counted
 MOST_BYTES = 256 * 2**20
 """Most bytes of all files that are sent to one worker."""
 MOST_FILES = 20_000
+_LOCAL = "local:embedding"
+"""The beginning of the ids of models in a folder."""
 _EXEC = "exec:"
 """The beginning of the ids of providers that are commands."""
 _PACKAGE = "package.json"
@@ -119,7 +121,8 @@ def list_files(prepared: PreparedSuite, named: Iterable[Path] = ()) -> SuiteFile
     suite = prepared.suite
     found: dict[str, Path] = {}
     withheld: dict[str, None] = {}
-    for file in _reads(prepared, named):
+    folders, inside = _below(_folders(prepared))
+    for file in _reads(prepared, [*named, *inside]):
         path = os.path.abspath(file)  # noqa: PTH100 - without links, and with no `..`
         if path in found or path in withheld:
             continue
@@ -141,7 +144,10 @@ def list_files(prepared: PreparedSuite, named: Iterable[Path] = ()) -> SuiteFile
             (in_code if is_code else in_templates).update(names)
     roots = [root for root in (suite.roots or (suite.directory,)) if (root / REPOSITORY).exists()]
     listed = FileList(
-        files=tuple(files), withheld=tuple(withheld), repositories=tuple(map(str, roots))
+        files=tuple(files),
+        folders=tuple(map(os.path.abspath, folders)),
+        withheld=tuple(withheld),
+        repositories=tuple(map(str, roots)),
     )
     return SuiteFiles(listed, frozenset(in_code), frozenset(in_templates))
 
@@ -157,7 +163,7 @@ def _reads(prepared: PreparedSuite, named: Iterable[Path]) -> Iterator[Path]:
         if _is_file(file) and isinstance(fence.admit(file, str(file)), Path)
     )
     words = (suite.directory / word for word in _command_words(prepared))
-    for file in (*files_of(suite), *_in_folders(suite.files), *inside, *words, *named):
+    for file in (*files_of(suite), *inside, *words, *named):
         if not _is_file(file):
             continue
         yield file
@@ -190,14 +196,26 @@ def _command_words(prepared: PreparedSuite) -> Iterator[str]:
                 yield from command.split()
 
 
-def _in_folders(files: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files in the folders among some paths, such as the template of a workspace."""
-    for folder in files:
-        if not folder.is_dir():
-            continue
-        for above, folders, names in os.walk(folder):
-            folders[:] = (name for name in folders if name != REPOSITORY)
-            yield from (Path(above, name) for name in names)
+def _folders(prepared: PreparedSuite) -> Iterator[Path]:
+    """Yield the folders that a suite reads with all of their files: templates of workspaces, and models."""
+    suite = prepared.suite
+    yield from (path for path in suite.files if path.is_dir())
+    for part in prepared.parts:
+        for spec in part.prepared.specs:
+            _, _, named = spec.id.removeprefix(_LOCAL).partition(":")
+            if spec.id.startswith(_LOCAL) and named and (suite.directory / named).is_dir():
+                yield suite.directory / named
+
+
+def _below(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Return all folders below some, themselves included, and the files in them."""
+    found: list[Path] = []
+    files: list[Path] = []
+    for folder in folders:
+        for above, _, names in os.walk(folder):
+            found.append(Path(above))
+            files += (Path(above, name) for name in names)
+    return found, files
 
 
 def _packages(script: Path, roots: Iterable[Path]) -> Iterator[Path]:
