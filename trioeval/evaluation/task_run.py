@@ -44,6 +44,8 @@ from trioeval.suite.dependencies import Unsatisfied
 if TYPE_CHECKING:
     from trioeval.evaluation.hooks import Hooks
     from trioeval.evaluation.prepared import PreparedTask
+    from trioeval.evaluation.prompt import PromptBuilder
+    from trioeval.evaluation.task_part import TaskPart
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -232,6 +234,10 @@ class OpenTask:
     """The task id; None if the suite is a single task."""
     row_of: RowOf = _same_index
     """Returns the row of each of its jobs."""
+    rows_alone: TaskPart | None = None
+    """The body of its rows without the jobs that compare them; None if there are no such jobs."""
+    memory: PromptBuilder | None = None
+    """Contains the data that its rows leave for later ones; None if they leave none."""
     on_start: Callable[[RecordRow], None] | None = None
     """Receives, before its first job starts, the function that records a row earlier than the end of its job.
 

@@ -15,7 +15,6 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import attrs
 import trio
@@ -29,9 +28,20 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
 from trioeval.scaleout.budget_leases import BudgetLeases
+from trioeval.scaleout.chain_queues import ChainQueues
+from trioeval.scaleout.chains import Chains
+from trioeval.scaleout.cluster import Cluster
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import Message, RejectedReply, Shard, ShardUsage, WorkerWarning
+from trioeval.scaleout.messages import (
+    CreatedJob,
+    Message,
+    RejectedReply,
+    Shard,
+    ShardUsage,
+    WorkerWarning,
+)
 from trioeval.scaleout.shards import (
+    AFTER_LOSSES,
     MOST_ROWS,
     SHARDS_AT_ONCE,
     RowKind,
@@ -43,8 +53,6 @@ from trioeval.scaleout.shards import (
 )
 
 _GATHERED_FOR = 0.005  # seconds in which rows that start together are collected
-_AFTER_LOSSES = (MOST_ROWS, 8, 1)
-"""Most rows of a shard by the number of workers that were lost with its first row."""
 _LIVE_BLOCKS = 1024
 """Least blocks of a task that may wait for rows, so that one slow row does not hold up the others."""
 _MOST_FAILURES = 3
@@ -55,41 +63,8 @@ WORKERS_WITHIN = 60.0
 RecordedReplies = Callable[[str | None, int], Sequence[tuple[CallKey, RecordedReply]]]
 """Returns the replies to a row that earlier executions of the run recorded."""
 
-
-class Cluster(Protocol):
-    """Workers that run shards. All methods are called in the thread of the run, and return at once."""
-
-    def submit(self, worker: str, shard: Shard, /) -> None:
-        """Start a shard on a worker; its end is reported to `ClusterEvents.on_shard_end`."""
-        ...
-
-    def cancel(self, number: int, /) -> None:
-        """Cancel a shard; nothing of it is awaited any more."""
-        ...
-
-    def stop(self) -> None:
-        """Let all workers start no more rows."""
-        ...
-
-
-class ClusterEvents(Protocol):
-    """The receiver of the events of a cluster, in the thread of the run."""
-
-    def on_worker(self, worker: str, /) -> None:
-        """Handle a worker that can run shards."""
-        ...
-
-    def on_loss(self, worker: str, /) -> None:
-        """Handle the loss of a worker with everything that it runs."""
-        ...
-
-    def on_messages(self, messages: Sequence[Message], /) -> None:
-        """Handle messages of a worker."""
-        ...
-
-    def on_shard_end(self, number: int, error: Exception | None, /) -> None:
-        """Handle the end of a shard, after its messages; an error if it could not be run."""
-        ...
+RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
+"""Returns the jobs of a row at services that earlier executions of the run recorded."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -108,7 +83,7 @@ class _LiveShard:
 
 @attrs.define(eq=False, repr=False)
 class Coordinator:
-    """The rows of one run that are sent to workers; a receiver of `ClusterEvents`."""
+    """The rows of one run that are sent to workers; a `ClusterEvents`."""
 
     _cluster: Cluster
     _prepared: PreparedSuite
@@ -117,13 +92,16 @@ class Coordinator:
     _journal: Journal | None = None
     _observers: Sequence[RecordObserver] = ()
     _recorded: RecordedReplies | None = None
+    _recorded_jobs: RecordedJobs | None = None
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
     _waiting: dict[str | None, deque[SentRow]] = attrs.field(init=False, factory=dict)
-    """The rows that no worker has, by group."""
+    """The rows that may be sent and that no worker has, by group. Those of a chain follow each other."""
+    _queues: list[ChainQueues] = attrs.field(init=False, factory=list)
+    """The chains of all tasks that have some."""
     _rows: dict[tuple[str | None, int], SentRow] = attrs.field(init=False, factory=dict)
     _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
     _workers: dict[str, dict[int, _LiveShard]] = attrs.field(init=False, factory=dict)
@@ -162,15 +140,33 @@ class Coordinator:
 
     def adapt(self, part: PreparedTask, task: OpenTask) -> OpenTask:
         """Return a task whose rows run on the workers."""
+        if part.source_rows is not None:
+            self._cluster.add_task(part)
         groups = {lane: group for (kind, lane), group in self._groups.items() if kind == part.id}
         only, *others = {*groups.values()} or {None}
-        jobs = task.body.plan().jobs
+        alone = task.rows_alone
+        own, row_of = (task.body, task.row_of) if alone is None else (alone, alone.job)
+        jobs = own.plan().jobs
 
         def group_of(job: int) -> str | None:
             return groups.get(jobs[job].lane) if others else only
 
         size = self._block_rows(part.id)
-        body = SentTask(self, part.id, task.body, row_of=task.row_of, group_of=group_of, size=size)
+        chains = Chains.of(part.prepared)
+        queues = None if chains is None else ChainQueues(chains)
+        if queues is not None:
+            self._queues.append(queues)
+        body = SentTask(
+            self,
+            part.id,
+            own,
+            row_of=row_of,
+            group_of=group_of,
+            size=size,
+            memory=task.memory,
+            queues=queues,
+            keeps_jobs=any(spec.keeps_jobs for spec in part.prepared.specs),
+        )
         # As many rows as all workers may have, and those of the next shards.
         rows = max(MOST_ROWS, *self._widths.values())
         most = rows * (SHARDS_AT_ONCE * max(1, len(self._workers)) + 1)
@@ -237,11 +233,9 @@ class Coordinator:
                 case Row():
                     self._take_row(message)
                 case RejectedReply():
-                    if self._journal is not None:
-                        self._journal.reject(message.key)
-                    row = self._rows.get((message.key.task, message.key.index))
-                    if row is not None:
-                        row.replies.pop(message.key, None)
+                    self._reject(message.key)
+                case CreatedJob():
+                    self._record_job(message)
                 case WorkerWarning():
                     self._warn_once(message.text)
                 case ShardUsage():
@@ -296,6 +290,10 @@ class Coordinator:
         if self._stop.is_set() or self._is_exhausted:
             self._give_up_row(row)
             return
+        if row.chain is not None:
+            row.chain.wait(row)
+            self._changed.set()
+            return
         waiting = self._waiting.setdefault(row.group, deque())
         if first:
             waiting.appendleft(row)
@@ -312,6 +310,9 @@ class Coordinator:
 
     def _give_up_waiting(self) -> None:
         """Await the rows no longer that no worker has."""
+        for queues in self._queues:
+            for row in queues.waiting():
+                self._give_up_row(row)
         for waiting in self._waiting.values():
             rows = [*waiting]
             waiting.clear()
@@ -329,10 +330,14 @@ class Coordinator:
             if self._is_exhausted:
                 row.block.cut = StopReason.BUDGET
             row.block.give_up(row)
+            if row.chain is not None:
+                row.chain.leave(row)
 
     def _forget(self, row: SentRow) -> None:
         """Remove a row whose block has ended, and cancel its shard if that has no other row."""
         self._rows.pop((row.block.task.id, row.index), None)
+        if row.chain is not None:
+            row.chain.leave(row)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
             self._remove_shard(number)
@@ -360,6 +365,9 @@ class Coordinator:
 
     def _send(self) -> None:
         """Send shards until no worker can take more, or no row waits."""
+        for queues in self._queues:
+            for row in queues.release():
+                self._waiting.setdefault(row.group, deque()).append(row)
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
                 if (worker, group) not in self._supplied:
@@ -391,18 +399,22 @@ class Coordinator:
         if not size:
             self._supplied.add((worker, group))
         rows: list[SentRow] = []
-        while waiting and len(rows) < size:
+        while waiting and (len(rows) < size or _belongs(waiting[0], rows)):
             row = waiting[0]
             if row.is_over:
                 waiting.popleft()
                 continue
-            if row.losses >= len(_AFTER_LOSSES):
+            if row.losses >= len(AFTER_LOSSES):
                 waiting.popleft()
                 self._rows.pop((row.block.task.id, row.index), None)
                 row.block.add_crash(row)
+                if row.chain is not None:
+                    row.chain.leave(row)
+                    self._changed.set()
                 continue
-            size = min(size, _AFTER_LOSSES[row.losses])
-            if rows and (row.block.task is not rows[0].block.task or len(rows) >= size):
+            size = min(size, AFTER_LOSSES[row.losses])
+            is_full = bool(rows) and (row.block.task is not rows[0].block.task or len(rows) >= size)
+            if is_full and not _belongs(row, rows):
                 break
             rows.append(waiting.popleft())
         return bool(rows) and self._submit(worker, group, rows, waiting)
@@ -431,6 +443,7 @@ class Coordinator:
         self._shards[number] = self._workers[worker][number] = shard
         for row in rows:
             row.is_sent, row.shard = True, number
+        sent = rows[0].block.task
         self._cluster.submit(
             worker,
             Shard(
@@ -440,6 +453,8 @@ class Coordinator:
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
                 used_before=used_before,
+                jobs=tuple(job for row in rows for job in self._jobs(row)),
+                shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
         )
         return True
@@ -451,6 +466,16 @@ class Coordinator:
         if self._recorded is not None and journal is not None and journal.resumed:
             before = self._recorded(row.block.task.id, row.index)
         return [*before, *row.replies.items()]
+
+    def _jobs(self, row: SentRow) -> Sequence[tuple[CallKey, str]]:
+        """Return the recorded jobs of a row, of earlier executions and of this one."""
+        if not row.block.task.keeps_jobs:
+            return ()
+        before: Sequence[tuple[CallKey, str]] = ()
+        journal = self._journal
+        if self._recorded_jobs is not None and journal is not None and journal.resumed:
+            before = self._recorded_jobs(row.block.task.id, row.index)
+        return [*before, *row.jobs.items()]
 
     def _needs_new_reply(self, row: SentRow) -> bool:
         journal = self._journal
@@ -473,6 +498,29 @@ class Coordinator:
         if row is not None and isinstance(call.answer, Reply):
             row.replies[call.key] = RecordedReply(call.answer, call.latency_ms, call.cached)
 
+    def _record_job(self, created: CreatedJob) -> None:
+        """Record a job: also if nothing awaits its row any more, it is paid."""
+        key, name = created.key, created.name
+        row = self._rows.get((key.task, key.index))
+        kept = None if self._journal is None else self._journal.job(key)
+        if name is None:
+            if kept is not None:
+                kept.drop()
+            if row is not None:
+                row.jobs.pop(key, None)
+        else:
+            if kept is not None:
+                kept.note(name)
+            if row is not None:
+                row.jobs[key] = name
+
+    def _reject(self, key: CallKey) -> None:
+        if self._journal is not None:
+            self._journal.reject(key)
+        row = self._rows.get((key.task, key.index))
+        if row is not None:
+            row.replies.pop(key, None)
+
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))
         if row is None:
@@ -483,9 +531,19 @@ class Coordinator:
             return  # its worker is closing: the rows of the shard are placed again at its end
         if found.cut is StopReason.BUDGET and not self._is_final(row):
             return  # other leases may leave enough for it: it is placed again, too
+        if row.chain is None:
+            self._add_row(row, found)
+            return
+        for one in row.chain.arrived(found):
+            self._add_row(self._rows[one.task, one.index], one)
+        self._changed.set()
+
+    def _add_row(self, row: SentRow, found: Row) -> None:
         del self._rows[found.task, found.index]
         self._leave_shard(row)
         row.block.add(row, found)
+        if row.chain is not None:
+            row.chain.leave(row)
         if self._waiting.get(row.group):
             self._changed.set()
 
@@ -512,6 +570,11 @@ class Coordinator:
         if text not in self._warned:
             self._warned.add(text)
             self._warn(text)
+
+
+def _belongs(row: SentRow, rows: Sequence[SentRow]) -> bool:
+    """Return whether a row that waits is sent with the last one of some rows: both are of one chain."""
+    return bool(rows) and row.chain is not None and row.chain is rows[-1].chain
 
 
 def _no_row(_job: int) -> None:

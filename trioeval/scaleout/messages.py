@@ -15,6 +15,7 @@ import attrs
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.evaluation.shared_data import SharedPart
 from trioeval.rates import Amounts
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
@@ -34,6 +35,10 @@ class Shard:
     """The rows that ignore recorded and cached replies."""
     used_before: Amounts | None = None
     """What the shard must regard as used of the run's budget; None without a budget."""
+    shared: SharedPart | None = None
+    """What rows that have ended left for these."""
+    jobs: tuple[tuple[CallKey, str], ...] = ()
+    """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
 
 @attrs.frozen
@@ -117,7 +122,16 @@ class ShardUsage:
     used: Amounts
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | ShardUsage
+@attrs.frozen
+class CreatedJob:
+    """A job that a call has created at its service."""
+
+    key: CallKey
+    name: str | None
+    """The name of the job; None if it has ended."""
+
+
+Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning | ShardUsage | CreatedJob
 """A message of a worker, sent as soon as its event happens."""
 
 Change: TypeAlias = Callable[[Any], Any]

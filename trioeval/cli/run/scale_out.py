@@ -20,6 +20,7 @@ from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
+from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 from trioeval.scaleout.private_files import Location
@@ -42,12 +43,14 @@ class WorkerSuite:
     """The suite file; absolute."""
     flags: RunFlags
     """The flags; their paths are absolute."""
+    changes: SuiteChanges
+    """What its extensions have changed, which are not called again."""
 
     @classmethod
-    def of(cls, suite: Path | None, flags: RunFlags) -> WorkerSuite:
+    def of(cls, suite: Path | None, flags: RunFlags, changes: SuiteChanges) -> WorkerSuite:
         """Return the suite of a command line with absolute paths."""
         path = None if suite is None else suite.absolute()
-        return cls(Path.cwd(), path, with_absolute_paths(flags))
+        return cls(Path.cwd(), path, with_absolute_paths(flags), changes)
 
     @property
     def named(self) -> Sequence[Path]:
@@ -74,6 +77,7 @@ class WorkerSuite:
         given = attrs.evolve(given, what=attrs.evolve(given.what, env_file=env_files))
         suite = None if self.suite is None else location.path(self.suite)
         loaded = load(suite, given, directory=location.path(self.directory), on_worker=True)
+        loaded = attrs.evolve(loaded, suite=with_changes(loaded.suite, self.changes))
         environment = read_environment({**loaded.environ, **loaded.suite.env})
         flags = resolve_settings(loaded.suite, given)
         changed = with_flags(loaded.suite, flags, environment)
@@ -113,6 +117,7 @@ class OpenWorkers:
             run,
             observers,
             run.recorded_replies,
+            run.recorded_jobs,
             stopping.workers_failed,
         )
         self._cluster.connect(coordinator)
@@ -155,7 +160,7 @@ class ScaleOut:
         check_suite(prepared, _unusable(flags))
         # What only this process does is left out.
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
-        return cls(address, WorkerSuite.of(suite, sent))
+        return cls(address, WorkerSuite.of(suite, sent, suite_changes(prepared)))
 
     @asynccontextmanager
     async def open(
