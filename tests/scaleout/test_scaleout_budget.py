@@ -21,7 +21,7 @@ def run_shard(budget: Budget, rows: list[int]) -> tuple[Amounts, list[int]]:
             left.append(tokens)
         else:
             budget.settle(hold, tokens=tokens, money=tokens / 1000)
-    before, spent = budget.used_before, budget.spent
+    before, spent = budget.used_before or Amounts(), budget.spent
     used = Amounts(
         spent.requests - before.requests, spent.tokens - before.tokens, spent.money - before.money
     )

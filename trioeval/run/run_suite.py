@@ -32,7 +32,6 @@ from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.loading.load import load_suite
 from trioeval.providers import Provider
-from trioeval.rates import Amounts
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_limits, permits_of
@@ -239,7 +238,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 started_at + (limit_ms / 1000 if limit_ms else float("inf")),
                 how.stop,
                 how.observe,
-                how.budget or budget_of(options.budget),
+                how.budget or _budget(options.budget),
                 how.journal,
                 how.record_observers,
                 how.observers,
@@ -396,20 +395,10 @@ def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     return {task: TaskRows() for task in sources}
 
 
-def budget_of(
-    settings: BudgetSettings | None, *, used_before: Amounts | None = None
-) -> Budget | None:
-    """Return the budget of a suite; None without one.
-
-    Args:
-        settings: The settings of the suite.
-        used_before: What others have used or may use; None is nothing.
-    """
+def _budget(settings: BudgetSettings | None) -> Budget | None:
     if settings is None:
         return None
-    return Budget(
-        settings.requests, settings.tokens, settings.usd, used_before=used_before or Amounts()
-    )
+    return Budget(settings.requests, settings.tokens, settings.usd)
 
 
 @attrs.frozen

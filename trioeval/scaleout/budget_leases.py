@@ -1,3 +1,4 @@
+# Separate from `scaleout.coordinator`: pure, and tested without workers.
 """The budget of a run on several workers, of which each shard has a lease. Pure.
 
 The problem: a budget that each worker counted for itself would be spent once for each of them. The rule: a
@@ -29,7 +30,7 @@ _Units: TypeAlias = tuple[int, int, int]
 
 
 @attrs.frozen
-class _Lease:
+class _Granted:
     """What a shard may use."""
 
     most: _Units
@@ -61,12 +62,12 @@ class BudgetLeases:
     settings: BudgetSettings
     _spent: _Units = attrs.field(init=False, default=(0, 0, 0))
     """What ended shards have used."""
-    _live: dict[int, _Lease] = attrs.field(init=False, factory=dict)
-    _lost: dict[int, _Lease] = attrs.field(init=False, factory=dict)
+    _live: dict[int, _Granted] = attrs.field(init=False, factory=dict)
+    _lost: dict[int, _Granted] = attrs.field(init=False, factory=dict)
     """The leases of shards that have ended without a report."""
     _part: float = attrs.field(init=False, default=0.0)
     """The least part of what is left that a lease gets."""
-    _granted: float = attrs.field(init=False, default=0.0)
+    _latest: float = attrs.field(init=False, default=0.0)
     """The part of the latest lease."""
     is_exhausted: bool = attrs.field(init=False, default=False)
     """True if a row did not fit into all that was left."""
@@ -100,8 +101,8 @@ class BudgetLeases:
             share.append(wanted)
             is_all = is_all and wanted == left
         first, second, third = share
-        self._granted = part
-        lease = self._live[shard] = _Lease((first, second, third), is_all and not self._live)
+        self._latest = part
+        lease = self._live[shard] = _Granted((first, second, third), is_all and not self._live)
         return _amounts(
             tuple(
                 0 if bound is None else max(0, bound - most)
@@ -130,7 +131,7 @@ class BudgetLeases:
         lease = self._live.pop(shard, None)
         if lease is not None:
             self._lost[shard] = lease
-        self._part = min(_ALL, self._granted * 2) if is_short else self._part / 2
+        self._part = min(_ALL, self._latest * 2) if is_short else self._part / 2
 
     def exhaust(self) -> None:
         """Note that a row did not fit into all that was left."""
@@ -145,7 +146,7 @@ class BudgetLeases:
         return self.settings.requests, self.settings.tokens, None if usd is None else _floor(usd)
 
 
-def _leased(leases: dict[int, _Lease]) -> Iterable[_Units]:
+def _leased(leases: dict[int, _Granted]) -> Iterable[_Units]:
     return (one.most for one in leases.values())
 
 

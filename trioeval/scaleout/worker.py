@@ -27,7 +27,7 @@ from trioeval.kernel import Lanes
 from trioeval.providers.base import KeptJob
 from trioeval.rates import Amounts, Budget
 from trioeval.run.journal import RunJournal
-from trioeval.run.run_suite import RunOptions, budget_of, make_lanes, run_prepared
+from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.facts import suite_digest
 from trioeval.scaleout.messages import (
@@ -251,7 +251,8 @@ class _RunningShard:
         """What it has used of its lease; held amounts count, since their calls may have been made."""
         if self.budget is None:
             return Amounts()
-        spent, held, before = self.budget.spent, self.budget.reserved, self.budget.used_before
+        spent, held = self.budget.spent, self.budget.reserved
+        before = self.budget.used_before or Amounts()
         return Amounts(
             spent.requests - before.requests,
             spent.tokens + held.tokens - before.tokens,
@@ -429,9 +430,11 @@ class WorkerSession:
         shard, prepared = running.shard, self._prepared
         if prepared is None:
             raise trio.RunFinishedError
-        if shard.used_before is not None:
-            settings = prepared.suite.evaluate_options.budget
-            running.budget = budget_of(settings, used_before=shard.used_before)
+        budget = prepared.suite.evaluate_options.budget
+        if budget is not None and shard.used_before is not None:
+            running.budget = Budget(
+                budget.requests, budget.tokens, budget.usd, used_before=shard.used_before
+            )
         part = await self._part(prepared, shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
