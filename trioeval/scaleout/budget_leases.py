@@ -30,7 +30,7 @@ _Units: TypeAlias = tuple[int, int, int]
 
 
 @attrs.frozen
-class _Granted:
+class _ShardLease:
     """What a shard may use."""
 
     most: _Units
@@ -62,8 +62,8 @@ class BudgetLeases:
     settings: BudgetSettings
     _spent: _Units = attrs.field(init=False, default=(0, 0, 0))
     """What ended shards have used."""
-    _live: dict[int, _Granted] = attrs.field(init=False, factory=dict)
-    _lost: dict[int, _Granted] = attrs.field(init=False, factory=dict)
+    _live: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
+    _lost: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
     """The leases of shards that have ended without a report."""
     _part: float = attrs.field(init=False, default=0.0)
     """The least part of what is left that a lease gets."""
@@ -102,7 +102,7 @@ class BudgetLeases:
             is_all = is_all and wanted == left
         first, second, third = share
         self._latest = part
-        lease = self._live[shard] = _Granted((first, second, third), is_all and not self._live)
+        lease = self._live[shard] = _ShardLease((first, second, third), is_all and not self._live)
         return _amounts(
             tuple(
                 0 if bound is None else max(0, bound - most)
@@ -146,7 +146,7 @@ class BudgetLeases:
         return self.settings.requests, self.settings.tokens, None if usd is None else _floor(usd)
 
 
-def _leased(leases: dict[int, _Granted]) -> Iterable[_Units]:
+def _leased(leases: dict[int, _ShardLease]) -> Iterable[_Units]:
     return (one.most for one in leases.values())
 
 
