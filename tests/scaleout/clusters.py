@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import trio
 from distributed import LocalCluster
 
 from trioeval.evaluation.journal import RecordObserver
+from trioeval.providers import Provider
 from trioeval.run import PreparedSuite, Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
@@ -55,9 +56,11 @@ class ClusterRun:
     """Returns the workers that own lanes."""
 
 
-def load_moved(path: str, location: Location) -> PreparedSuite:
+def load_moved(
+    path: str, location: Location, *, providers: Mapping[str, Provider] | None = None
+) -> PreparedSuite:
     """Load a suite on a worker."""
-    return prepare(location.path(Path(path)))
+    return prepare(location.path(Path(path)), providers=providers)
 
 
 async def run_on(
@@ -66,17 +69,18 @@ async def run_on(
     *,
     observers: Sequence[RecordObserver] = (),
     on_row: Callable[[ClusterRun, Row], None] | None = None,
+    providers: Mapping[str, Provider] | None = None,
 ) -> ClusterRun:
     """Run a suite on the workers of a cluster."""
     run = ClusterRun()
-    prepared = prepare(path)
+    prepared = prepare(path, providers=providers)
 
     async def emit(row: Row) -> None:
         run.rows.append(row)
         if on_row is not None:
             on_row(run, row)
 
-    load = functools.partial(load_moved, path)
+    load = functools.partial(load_moved, path, providers=providers)
     opened = open_cluster(
         SchedulerAddress(scheduler), prepared, load, run_id="r", warn=run.warnings.append
     )

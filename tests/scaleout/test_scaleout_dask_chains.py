@@ -11,10 +11,14 @@ import pytest
 import trio
 from clusters import ClusterRun, local_cluster, plain, processes, run_on, written
 from distributed import LocalCluster
+from own_models import reverse
 
+from trioeval.providers import Request
 from trioeval.providers.fake.server import ServedCompletion, serve_fake
 from trioeval.providers.fake.settings import FakeSettings
-from trioeval.run import Row, collect
+from trioeval.providers.local.custom import own_provider
+from trioeval.run import Row, collect, prepare
+from trioeval.scaleout.facts import refusals
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
 
@@ -69,7 +73,7 @@ def every_dependency(provider: object) -> dict[str, Any]:
             {
                 "id": "compared",
                 "type": "prompt_eval",
-                "prompts": [*say, "tell {{word}}"],
+                "prompts": [*say, "show {{word}}"],
                 "tests": compared,
             },
             {
@@ -92,7 +96,7 @@ def every_dependency(provider: object) -> dict[str, Any]:
 
 
 def comparable(rows: list[Row]) -> list[Row]:
-    """Return rows by task, without times, and without the headers of replies and what they tell."""
+    """Return rows by task, without times, and without the headers of replies and what follows from them."""
     return [
         attrs.evolve(
             row,
@@ -154,3 +158,31 @@ def test_a_conversation_goes_on_with_its_turns_after_its_worker_was_killed(
     run, local, paid = trio.run(main)
     assert comparable(run.rows) == comparable(local)
     assert paid <= 21
+
+
+def test_a_function_of_a_module_is_a_provider_on_workers(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    suite = {
+        "providers": ["own"],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": f"{number}"}} for number in range(40)],
+    }
+    path, providers = written(tmp_path, suite), {"own": own_provider(reverse, max_cost=1.0)}
+
+    async def main() -> ClusterRun:
+        return await run_on(cluster.scheduler_address, path, providers=providers)
+
+    run = trio.run(main)
+    assert [row.output for row in run.rows] == [f"say {number}"[::-1] for number in range(40)]
+    assert not [*refusals(prepare(path, providers=providers))]
+
+
+def test_a_function_that_workers_cannot_import_is_refused(tmp_path: Path) -> None:
+    async def local(request: Request) -> str:
+        await trio.lowlevel.checkpoint()
+        return request.prompt
+
+    path = written(tmp_path, {"providers": ["own"], "prompts": ["say"]})
+    (found,) = refusals(prepare(path, providers={"own": local}))
+    assert "provider own, which other processes cannot import" in found

@@ -1,6 +1,7 @@
 """The facts that all workers of a run must share with its coordinator, and its refusals."""
 
 import hashlib
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -11,6 +12,8 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
+from trioeval.providers import Provider
+from trioeval.providers.local.custom import CustomSettings
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
 from trioeval.scaleout.before_all import extension_refusals
@@ -130,10 +133,26 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
         "agents (type: agent)": is_agent(settings),
         "columns (type: columns)": is_columns(settings),
         "questions (type: question_eval)": is_question_eval(settings),
-        "providers that are functions of the program": prepared.has_own_providers,
     }
     yield from (what for what, is_so in found.items() if is_so)
     yield from extension_refusals(part)
+    for spec in prepared.specs:
+        if isinstance(spec.settings, CustomSettings) and not _can_import(
+            spec.settings.own.function
+        ):
+            yield (
+                f"provider {spec.settings.name}, which other processes cannot import "
+                "(define its function at the top of a module other than the main program)"
+            )
+
+
+def _can_import(function: Provider) -> bool:
+    """Return whether another process gets the same function by its name."""
+    try:
+        data = pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return b"__main__" not in data
 
 
 # The lanes of a suite that only one worker may use.

@@ -36,7 +36,7 @@ class Shard:
     used_before: Amounts | None = None
     """What the shard must regard as used of the run's budget; None without a budget."""
     shared: SharedPart | None = None
-    """What rows that have ended left for these."""
+    """The data that rows which have ended left for these."""
     jobs: tuple[tuple[CallKey, str], ...] = ()
     """The jobs at services that calls of these rows have created, as long as they have no reply."""
 

@@ -44,7 +44,7 @@ class WorkerSuite:
     flags: RunFlags
     """The flags; their paths are absolute."""
     changes: SuiteChanges
-    """What its extensions have changed, which are not called again."""
+    """The changes of its extensions, which are not called again."""
 
     @classmethod
     def of(cls, suite: Path | None, flags: RunFlags, changes: SuiteChanges) -> WorkerSuite:
