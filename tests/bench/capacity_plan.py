@@ -39,6 +39,7 @@ from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
 from trioeval.scaleout.messages import AnyShard, Message, pack
 from trioeval.scaleout.worker import SessionOptions
+from trioeval.scaleout.workers import SourceLoader
 from trioeval.simulation.clock import VirtualClock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "limits"))
@@ -178,7 +179,7 @@ async def run_rows(processes: Processes, path: str) -> tuple[float, float, Count
     opened = open_cluster(
         SchedulerAddress(processes.address),
         prepared,
-        functools.partial(prepare, path),
+        SourceLoader(path),
         options=SessionOptions(),
         warn=print,
     )

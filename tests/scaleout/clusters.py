@@ -13,10 +13,11 @@ from distributed import LocalCluster
 
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.providers import Provider
-from trioeval.run import Row, RunOptions, prepare, run_with_options
+from trioeval.run import PreparedSuite, Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
+from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.worker import SessionOptions
 
 
@@ -56,6 +57,13 @@ class ClusterRun:
     """Returns the workers that own lanes."""
 
 
+def load_moved(
+    path: str, location: Location, *, providers: Mapping[str, Provider] | None = None
+) -> PreparedSuite:
+    """Load a suite on a worker."""
+    return prepare(location.path(Path(path)), providers=providers)
+
+
 async def run_on(
     scheduler: str,
     path: str,
@@ -73,7 +81,7 @@ async def run_on(
         if on_row is not None:
             on_row(run, row)
 
-    load = functools.partial(prepare, path, providers=providers)
+    load = functools.partial(load_moved, path, providers=providers)
     opened = open_cluster(
         SchedulerAddress(scheduler),
         prepared,

@@ -205,8 +205,6 @@ def refused(
 @pytest.mark.parametrize(
     ("more", "words", "named"),
     [
-        ({"evaluateOptions": {"budget": {"requests": 3}}}, [], "a budget"),
-        ({}, ["--max-cost", "1"], "a budget"),
         ({}, ["--filter-sample", "1"], "--filter-sample without --filter-sample-seed"),
     ],
 )

@@ -187,15 +187,6 @@ def test_workers_with_another_suite_are_refused(
         trio.run(run_on, cluster.scheduler_address, path)
 
 
-def test_workers_in_another_folder_are_refused(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = written(tmp_path, suite(3))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=rf"worker .* runs in .*, the run in {tmp_path}"):
-        trio.run(run_on, cluster.scheduler_address, path)
-
-
 def test_an_unreachable_scheduler_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import functools
 import glob
 import json
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -160,8 +160,16 @@ _GIVEN = "an output that was given"
 """The prompt of given outputs, for which no provider is called."""
 
 
-def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str]) -> Suite:
+def load_inputs(
+    suite: Path | None, flags: RunFlags, environ: Mapping[str, str], directory: Path | None = None
+) -> Suite:
     """Load the suite of a command line.
+
+    Args:
+        suite: The suite file; None without one.
+        flags: The flags.
+        environ: The environment.
+        directory: The folder of a suite without a file; None is the working directory.
 
     Raises:
         SuiteError: The suite is wrong.
@@ -187,7 +195,62 @@ def load_inputs(suite: Path | None, flags: RunFlags, environ: Mapping[str, str])
         plans=flags.output.plan,
         strict=flags.what.strict,
     )
-    return load(*files) if files else load({})
+    return load(*files) if files else load({}, directory=directory)
+
+
+# The paths of flags on another machine.
+
+
+def with_absolute_paths(flags: RunFlags) -> RunFlags:
+    """Return flags whose paths are absolute, so that they mean the same in each working directory."""
+    what = flags.what
+    given = given_parts(
+        SuiteFlags(prompts=what.prompts, extension=what.extension, tests=what.tests)
+    )
+    named = attrs.evolve(
+        what,
+        prompts=tuple(given.get("prompts", ())),
+        extension=tuple(given.get("extensions", ())),
+        tests=given.get("tests"),
+    )
+    return with_paths(attrs.evolve(flags, what=named), Path.absolute, str)
+
+
+def with_paths(
+    flags: RunFlags, path: Callable[[Path], Path], text: Callable[[str], str]
+) -> RunFlags:
+    """Return flags with other paths.
+
+    Args:
+        flags: The flags.
+        path: Changes a path.
+        text: Changes a reference, which may also be another text.
+    """
+
+    def changed(found: Path | None) -> Path | None:
+        return None if found is None else path(found)
+
+    what, rows = flags.what, flags.rows
+    return attrs.evolve(
+        flags,
+        what=attrs.evolve(
+            what,
+            config=tuple(str(path(Path(one))) for one in what.config),
+            prompts=tuple(map(text, what.prompts)),
+            tests=None if what.tests is None else text(what.tests),
+            extension=tuple(map(text, what.extension)),
+            assertions=changed(what.assertions),
+            model_outputs=changed(what.model_outputs),
+            env_file=tuple(map(path, what.env_file)),
+            replay=changed(what.replay),
+        ),
+        rows=attrs.evolve(
+            rows,
+            filter_failing=changed(rows.filter_failing),
+            filter_failing_only=changed(rows.filter_failing_only),
+            filter_errors_only=changed(rows.filter_errors_only),
+        ),
+    )
 
 
 def _check_once(files: Sequence[Path]) -> None:

@@ -292,9 +292,12 @@ class Identities:
     Args:
         sources: Returns the digest of the code file that a text of the suite names, such as
             `file://check.py:judge`, or None; see `CodeFiles`. Changed code means changed content.
+        original: Returns a text of the suite with the paths of the machine that others are compared with;
+            None if that is this machine.
     """
 
     sources: Callable[[str], str | None] | None = None
+    original: Callable[[str], str] | None = None
     _columns: dict[tuple[int, int], _KnownColumn] = attrs.field(init=False, factory=dict)
     _assertions: dict[int, tuple[Assertion, str]] = attrs.field(init=False, factory=dict)
     """By the ids of objects, which are stored so that their ids are not reused."""
@@ -377,6 +380,8 @@ class Identities:
         return text
 
     def _text(self, value: Any) -> str:
+        if self.original is not None:
+            value = _with_originals(value, self.original)
         return canonical(value if self.sources is None else _with_sources(value, self.sources))
 
 
@@ -433,6 +438,19 @@ def _with_sources(value: Any, sources: Callable[[str], str | None]) -> Any:
             return {name: _with_sources(part, sources) for name, part in value.items()}
         case list() | tuple():
             return [_with_sources(part, sources) for part in value]
+        case _:
+            return value
+
+
+def _with_originals(value: Any, original: Callable[[str], str]) -> Any:
+    """Return plain data with each of its texts as `original` returns it."""
+    match value:
+        case str():
+            return original(value)
+        case dict():
+            return {name: _with_originals(part, original) for name, part in value.items()}
+        case list() | tuple():
+            return [_with_originals(part, original) for part in value]
         case _:
             return value
 

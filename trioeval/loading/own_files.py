@@ -28,8 +28,12 @@ def checked_path(suite: Suite, named: str, key: str) -> Path:
         raise UsageError(f"{key}: {error}") from None
 
 
-def read_own_env_files(suite: Suite) -> Mapping[str, str]:
+def read_own_env_files(suite: Suite, *, may_be_missing: bool = False) -> Mapping[str, str]:
     """Return the variables of the environment files that a suite names itself; later files win.
+
+    Args:
+        suite: The suite.
+        may_be_missing: Whether files that do not exist are left out.
 
     Raises:
         UsageError: A file cannot be read, has invalid lines, or sets a variable that names a file outside of
@@ -45,6 +49,8 @@ def read_own_env_files(suite: Suite) -> Mapping[str, str]:
     context = _context(suite)
     for key, name in named:
         path = checked_path(suite, name, f"commandLineOptions.{key}")
+        if may_be_missing and not path.exists():
+            continue
         variables = read_env_file(path, key)
         wrong = [
             f"{path}: {part.at[0]}: {part.message}" for part in wrong_paths(variables, context)

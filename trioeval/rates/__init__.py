@@ -7,6 +7,7 @@ from trioeval.rates.adaptive_limit import Refusal as Refusal
 from trioeval.rates.backoff import Backoff as Backoff
 from trioeval.rates.backoff import Breaker as Breaker
 from trioeval.rates.backoff import BreakerState as BreakerState
+from trioeval.rates.budget import Amounts as Amounts
 from trioeval.rates.budget import Budget as Budget
 from trioeval.rates.budget import Follower as Follower
 from trioeval.rates.budget import Hold as Hold

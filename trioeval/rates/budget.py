@@ -121,15 +121,31 @@ class Budget:
         default=None, kw_only=True, on_setattr=attrs.setters.frozen
     )
     """A budget around this one, such as that of several runs, which every call must fit as well."""
+    used_before: Amounts | None = attrs.field(
+        default=None, kw_only=True, on_setattr=attrs.setters.frozen
+    )
+    """Amounts that others have used or may use, which are part of `spent`; None is nothing."""
     _micros: int | None = attrs.field(init=False)
     """The most money, in millionths."""
-    _requests_spent: int = attrs.field(init=False, default=0)
-    _tokens_spent: int = attrs.field(init=False, default=0)
-    _micros_spent: int = attrs.field(init=False, default=0)
+    _requests_spent: int = attrs.field(init=False)
+    _tokens_spent: int = attrs.field(init=False)
+    _micros_spent: int = attrs.field(init=False)
     _tokens_held: int = attrs.field(init=False, default=0)
     _micros_held: int = attrs.field(init=False, default=0)
     _open: set[Hold] = attrs.field(init=False, factory=set)
     _followers: list[Follower] = attrs.field(init=False, factory=list)
+
+    @_requests_spent.default
+    def _requests_before(self) -> int:
+        return 0 if self.used_before is None else self.used_before.requests
+
+    @_tokens_spent.default
+    def _tokens_before(self) -> int:
+        return 0 if self.used_before is None else self.used_before.tokens
+
+    @_micros_spent.default
+    def _micros_before(self) -> int:
+        return 0 if self.used_before is None else _rounded_up(self.used_before.money)
 
     @_micros.default
     def _round_down(self) -> int | None:

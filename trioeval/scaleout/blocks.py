@@ -75,6 +75,8 @@ class Block:
     started_at: float = attrs.field(factory=trio.current_time)
     left: dict[int, SentRow] = attrs.field(init=False, factory=dict)
     """The rows without a result, by index."""
+    cut: StopReason = attrs.field(init=False, default=StopReason.STOP)
+    """The reason why it has ended before rows without a result."""
     arrived: dict[int, Row] = attrs.field(init=False, factory=dict)
     """The rows with a result, as they are recorded, by index."""
     ended: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -214,7 +216,7 @@ class SentTask:
             return [row for job in jobs for row in self.body.rows(_of_job(job, outcome), waits)]
         found = block.arrived
         for row in block.left.values():
-            own = _of_job(row.job, outcome, is_sent=row.is_sent)
+            own = _of_job(row.job, outcome, is_sent=row.is_sent, cut=block.cut)
             found.update((one.index, one) for one in self.body.rows(own, waits))
         return [found[index] for index in sorted(found)]
 
@@ -242,13 +244,20 @@ def _unrecorded(row: Row) -> Row:
     return row
 
 
-def _of_job(job: int, outcome: Outcome[Any], *, is_sent: bool = False) -> Outcome[Any]:
+def _of_job(
+    job: int,
+    outcome: Outcome[Any],
+    *,
+    is_sent: bool = False,
+    cut: StopReason = StopReason.STOP,
+) -> Outcome[Any]:
     """Return the outcome of a job without a result, from that of its block.
 
     Args:
         job: The job.
         outcome: The outcome of its block.
         is_sent: Whether a worker may have started it.
+        cut: The reason why a block has ended that was not cut off itself.
     """
     match outcome:
         case NotRun() | Blocked():
@@ -256,7 +265,7 @@ def _of_job(job: int, outcome: Outcome[Any], *, is_sent: bool = False) -> Outcom
         case Interrupted():
             cut = outcome.cut
         case _:
-            cut = StopReason.STOP
+            pass
     if not is_sent:
         return NotRun(job, cut)
     return Interrupted(job, outcome.started_at, outcome.finished_at, outcome.waited, 0, cut)

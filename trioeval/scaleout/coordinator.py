@@ -1,3 +1,4 @@
+# Separate from `cli.run.scale_out`: it knows no command line.
 """The coordinator of a run on many machines: it sends rows to workers, and records what they send.
 
 Consecutive rows are a job of the coordinator's kernel (see `scaleout.blocks`), so that order, stop, deadline,
@@ -5,7 +6,7 @@ resume and results are those of any run. Rows that wait are sent in shards. A sh
 and placed again if that is lost: with the rows that have not arrived, and the replies to them that have. So
 no reply that arrived is requested twice, and each row is recorded once.
 
-Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN.
+Laws: TOTAL, ORDER, ONCE, RESUME, DRAIN, BUDGET.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import attrs
 import trio
@@ -28,17 +28,19 @@ from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
+from trioeval.scaleout.budget_leases import BudgetLeases
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
+from trioeval.scaleout.cluster import Cluster
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes, shares_lanes
 from trioeval.scaleout.messages import (
-    AnyShard,
     CreatedJob,
     Message,
     RejectedReply,
     Shard,
+    ShardUsage,
     WorkerWarning,
 )
 from trioeval.scaleout.shards import (
@@ -68,50 +70,6 @@ RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
 """Returns the jobs of a row at services that earlier executions of the run recorded."""
 
 
-class Cluster(Protocol):
-    """Workers that run shards. All methods are called in the thread of the run, and return at once."""
-
-    def submit(self, worker: str, shard: AnyShard, /) -> None:
-        """Start a shard on a worker; its end is reported to `ClusterEvents.on_shard_end`."""
-        ...
-
-    def cancel(self, number: int, /) -> None:
-        """Cancel a shard; nothing of it is awaited any more."""
-        ...
-
-    def add_task(self, part: PreparedTask, /) -> None:
-        """Give a task whose tests are the rows of another one to each worker, before its first shard."""
-        ...
-
-    def shut_down(self, number: int, lane: str, /) -> None:
-        """Let a shard of a dataset start nothing new, because too many calls of a lane failed."""
-        ...
-
-    def stop(self) -> None:
-        """Let all workers start no more rows."""
-        ...
-
-
-class ClusterEvents(Protocol):
-    """The receiver of the events of a cluster, in the thread of the run."""
-
-    def on_worker(self, worker: str, /) -> None:
-        """Handle a worker that can run shards."""
-        ...
-
-    def on_loss(self, worker: str, /) -> None:
-        """Handle the loss of a worker with everything that it runs."""
-        ...
-
-    def on_messages(self, messages: Sequence[Message], /) -> None:
-        """Handle messages of a worker."""
-        ...
-
-    def on_shard_end(self, number: int, error: Exception | None, /) -> None:
-        """Handle the end of a shard, after its messages; an error if it could not be run."""
-        ...
-
-
 @attrs.define(eq=False, repr=False)
 class _LiveShard:
     """A shard that a worker runs."""
@@ -122,11 +80,13 @@ class _LiveShard:
     started_at: float
     left: dict[int, SentRow]
     """The rows that have not arrived, by index."""
+    is_short: bool = False
+    """True if its lease on the budget was too small for some of its rows."""
 
 
 @attrs.define(eq=False, repr=False)
 class Coordinator:
-    """The rows of one run that are sent to workers; a receiver of `ClusterEvents`."""
+    """The rows of one run that are sent to workers; a `ClusterEvents`."""
 
     _cluster: Cluster
     _prepared: PreparedSuite
@@ -160,6 +120,8 @@ class Coordinator:
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
+    _leases: BudgetLeases | None = attrs.field(init=False)
+    """The budget of the run; None without one."""
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
@@ -174,6 +136,11 @@ class Coordinator:
         is_capped = cap is not None and not shares_lanes(prepared, lane_owner=self._lane_owner)
         owned = owned_lanes(prepared, lane_owner=self._lane_owner)
         return owner_groups(uses, owned, is_capped=is_capped)
+
+    @_leases.default
+    def _make_leases(self) -> BudgetLeases | None:
+        settings = self._prepared.suite.evaluate_options.budget
+        return None if settings is None else BudgetLeases(settings)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:
@@ -281,16 +248,14 @@ class Coordinator:
                 case DatasetMessage():
                     self.datasets.on_message(message)
                 case RejectedReply():
-                    if self._journal is not None:
-                        self._journal.reject(message.key)
-                    self.datasets.on_reject(message.key)
-                    row = self._rows.get((message.key.task, message.key.index))
-                    if row is not None:
-                        row.replies.pop(message.key, None)
+                    self._reject(message.key)
                 case CreatedJob():
                     self._record_job(message)
                 case WorkerWarning():
                     self._warn_once(message.text)
+                case ShardUsage():
+                    if self._leases is not None:
+                        self._leases.settle(message.number, message.used)
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
@@ -372,15 +337,7 @@ class Coordinator:
         """End the rows that no worker has once the run is stopped."""
         await self._stop.wait()
         self._cluster.stop()
-        for queues in self._queues:
-            for row in queues.waiting():
-                self._give_up_row(row)
-        self.datasets.send()
-        for waiting in self._waiting.values():
-            rows = [*waiting]
-            waiting.clear()
-            for row in rows:
-                self._give_up_row(row)
+        self._give_up_waiting()
 
     async def watch_workers(self) -> None:
         """Stop the run after a long time without workers."""
@@ -394,7 +351,7 @@ class Coordinator:
     # ---- rows and shards
 
     def _wait(self, row: SentRow, *, first: bool = False) -> None:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._is_exhausted:
             self._give_up_row(row)
             return
         if row.chain is not None:
@@ -415,10 +372,28 @@ class Coordinator:
             self._wait(row, first=True)
         self._changed.set()
 
+    def _give_up_waiting(self) -> None:
+        """Await the rows no longer that no worker has."""
+        for queues in self._queues:
+            for row in queues.waiting():
+                self._give_up_row(row)
+        self.datasets.send()
+        for waiting in self._waiting.values():
+            rows = [*waiting]
+            waiting.clear()
+            for row in rows:
+                self._give_up_row(row)
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._leases is not None and self._leases.is_exhausted
+
     def _give_up_row(self, row: SentRow) -> None:
         """Await a row no longer that no worker has."""
         if not row.is_over:
             self._rows.pop((row.block.task.id, row.index), None)
+            if self._is_exhausted:
+                row.block.cut = StopReason.BUDGET
             row.block.give_up(row)
             if row.chain is not None:
                 row.chain.leave(row)
@@ -448,6 +423,9 @@ class Coordinator:
         if shard is not None:
             self._workers.get(shard.worker, {}).pop(number, None)
             self._supplied.discard((shard.worker, shard.group))
+            if self._leases is not None:
+                self._leases.end(number, is_short=shard.is_short)
+                self._changed.set()
         return shard
 
     def _send(self) -> None:
@@ -505,12 +483,25 @@ class Coordinator:
             if is_full and not _belongs(row, rows):
                 break
             rows.append(waiting.popleft())
-        if rows:
-            self._submit(worker, group, sorted(rows, key=lambda row: row.index))
-        return bool(rows)
+        return bool(rows) and self._submit(worker, group, rows, waiting)
 
-    def _submit(self, worker: str, group: str | None, rows: Sequence[SentRow]) -> None:
-        number, task = next(self._numbers), rows[0].block.task.id
+    def _submit(
+        self,
+        worker: str,
+        group: str | None,
+        rows: list[SentRow],
+        waiting: deque[SentRow],
+    ) -> bool:
+        """Send a shard, and return True; without a lease on the budget, its rows wait again."""
+        number, used_before = next(self._numbers), None
+        if self._leases is not None:
+            shards = max(1, len(self._workers)) * SHARDS_AT_ONCE
+            used_before = self._leases.grant(number, shards)
+            if used_before is None:  # until another shard has ended
+                waiting.extendleft(reversed(rows))
+                return False
+        rows.sort(key=lambda row: row.index)
+        task = rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
         shard = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
@@ -527,10 +518,12 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
+                used_before=used_before,
                 jobs=tuple(job for row in rows for job in self._jobs(row)),
                 shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
         )
+        return True
 
     def _replies(self, row: SentRow) -> Sequence[tuple[CallKey, RecordedReply]]:
         """Return the recorded replies to a row, of earlier executions and of this one."""
@@ -588,6 +581,14 @@ class Coordinator:
             if row is not None:
                 row.jobs[key] = name
 
+    def _reject(self, key: CallKey) -> None:
+        if self._journal is not None:
+            self._journal.reject(key)
+        self.datasets.on_reject(key)
+        row = self._rows.get((key.task, key.index))
+        if row is not None:
+            row.replies.pop(key, None)
+
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))
         if row is None:
@@ -596,6 +597,8 @@ class Coordinator:
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
             return  # its worker is closing: the rows of the shard are placed again at its end
+        if found.cut is StopReason.BUDGET and not self._is_final(row):
+            return  # other leases may leave enough for it: it is placed again, too
         if row.chain is None:
             self._add_row(row, found)
             return
@@ -611,6 +614,18 @@ class Coordinator:
             row.chain.leave(row)
         if self._waiting.get(row.group):
             self._changed.set()
+
+    def _is_final(self, row: SentRow) -> bool:
+        """Return whether a row that the budget has cut off cannot run later either."""
+        number, leases = row.shard, self._leases
+        if number is None or leases is None or leases.is_exhausted:
+            return True
+        if not leases.is_final(number):
+            self._shards[number].is_short = True
+            return False
+        leases.exhaust()
+        self._give_up_waiting()
+        return True
 
     def _give_up(self, why: str) -> None:
         """Stop the run, so that it can be resumed."""

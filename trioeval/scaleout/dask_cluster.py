@@ -8,23 +8,29 @@ import functools
 import logging
 import secrets
 import signal
+import warnings
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
 import attrs
+import cloudpickle
 import dask
 import trio
 from distributed import Client, Future, LocalCluster
+from distributed.versions import VersionMismatchWarning
 
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, SchedulerAddress
-from trioeval.scaleout.coordinator import ClusterEvents
+from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
-from trioeval.scaleout.messages import AnyShard, StepFinder, WorkerFacts, unpack
+from trioeval.scaleout.file_transfer import SentFiles
+from trioeval.scaleout.messages import AnyShard, StepFinder, WorkerFacts, pack_shard, unpack
+from trioeval.scaleout.needs import needs_of, secrets_of
 from trioeval.scaleout.plugin import (
     RunPlugin,
     perform_shard,
@@ -34,11 +40,13 @@ from trioeval.scaleout.plugin import (
     stop_rows,
     worker_facts,
 )
+from trioeval.scaleout.suite_files import list_files
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 
 REACHED_WITHIN = 20.0
 """Seconds to reach the scheduler, and then for its first worker."""
 _CLOSED_WITHIN = 15.0
+_MOST_CONNECTIONS = 5
 _SHOWN = 10  # differences of workers
 _LOST = (OSError, RuntimeError, TimeoutError, ValueError)
 """The exceptions of Dask if its scheduler is lost or its client is closed."""
@@ -59,6 +67,7 @@ class DaskCluster:
     _name: str
     """The name of the plugin, and the beginning of the keys of tasks."""
     _own: WorkerFacts
+    _files: SentFiles
     _steps: StepFinder
     _warn: Callable[[str], None]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -85,8 +94,13 @@ class DaskCluster:
         """Open the sessions of all workers, and compare their facts. Called in a thread.
 
         Raises:
-            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
+            UsageError: The suite cannot be pickled, the cluster has no workers, or some cannot run the suite;
+                all of them are named.
         """
+        try:
+            cloudpickle.dumps(plugin)  # as Dask does, which would log its failure
+        except Exception as error:
+            raise UsageError(f"--on: the suite cannot be sent to workers: {error}") from error
         if not self._client.scheduler_info(n_workers=-1)["workers"]:
             try:
                 self._client.wait_for_workers(1, timeout=REACHED_WITHIN)
@@ -99,6 +113,7 @@ class DaskCluster:
             raise UsageError(msg) from error
         self._client.subscribe_topic("all", self._on_lifecycle)
         self._client.subscribe_topic(self._client.id, self._on_messages)
+        self._files.send(self._client, self._name)
         facts = self._client.run(worker_facts, self._name, on_error="return")
         wrong = [text for address, one in facts.items() for text in self._wrong(address, one)]
         if wrong:
@@ -181,7 +196,7 @@ class DaskCluster:
     def _try_submit(self, submit: Callable[[], None], number: int) -> None:
         try:
             submit()
-        except _LOST as error:
+        except Exception as error:  # noqa: BLE001 - also one of pickle: the shard has not started
             self._report(functools.partial(self._ended, number, error))
 
     def _submit(self, worker: str, session: str, shard: AnyShard) -> None:
@@ -196,7 +211,7 @@ class DaskCluster:
             self._name,
             session,
             key,
-            shard,
+            pack_shard(shard),
             key=key,
             pure=False,
             workers=[worker],
@@ -253,8 +268,14 @@ class DaskCluster:
         """Check a worker that has joined; one that cannot run the suite is not used."""
         run = functools.partial(self._client.run, worker_facts, self._name, on_error="return")
         found: object = None
-        with suppress(*_LOST):
+        try:
+            self._files.send(self._client, self._name, [worker])
             found = run(workers=[worker]).get(worker)
+        except _LOST as error:
+            found = error
+        except UsageError as error:
+            self._report(functools.partial(self._warn, f"{error}; worker {worker} is not used"))
+            return
         wrong = self._wrong(worker, found)
         if not wrong and isinstance(found, WorkerFacts):
             self._report(functools.partial(self._joined, worker, found.session))
@@ -333,6 +354,7 @@ async def open_cluster(
     steps: StepFinder | None = None,
     options: SessionOptions,
     warn: Callable[[str], None],
+    named: Sequence[Path] = (),
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -343,17 +365,21 @@ async def open_cluster(
         steps: Finds the steps of rows, if others use it as well.
         options: What the sessions of the workers do.
         warn: Called with harmless failures.
+        named: Files that the command line names besides the suite.
 
     Raises:
         UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
-    own = await trio.to_thread.run_sync(coordinator_facts, prepared)
+    files = await trio.to_thread.run_sync(list_files, prepared, named)
+    needs = await trio.to_thread.run_sync(needs_of, prepared, files)
+    own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
+    sent = SentFiles(files, secrets_of(prepared))
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
-        cluster = DaskCluster(client, name, own, steps or StepFinder.of(prepared), warn)
+        cluster = DaskCluster(client, name, own, sent, steps or StepFinder.of(prepared), warn)
         own_group = not isinstance(address, SchedulerAddress)
-        plugin = RunPlugin(name, client.id, load, options, own_group=own_group)
+        plugin = RunPlugin(name, client.id, load, needs, options, own_group=own_group)
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)
@@ -398,17 +424,36 @@ def _open(address: ClusterAddress | LocalProcesses) -> tuple[LocalCluster | None
         local = _start(address)
         return local, Client(local, set_as_default=False)
     try:
-        return None, Client(address.url, timeout=REACHED_WITHIN, set_as_default=False)
+        with warnings.catch_warnings():
+            # The check reports all differences itself, and that of a package nobody uses is none.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            return None, _client(address.url)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--on: no Dask scheduler responds at {address}: {str(error) or 'time limit'}"
         raise UsageError(msg) from error
+
+
+def _client(url: str) -> Client:
+    """Return a client of a scheduler.
+
+    Raises:
+        OSError: It is unreachable.
+    """
+    for _ in range(_MOST_CONNECTIONS):
+        with suppress(
+            AssertionError
+        ):  # Dask's client expects one message, but a busy scheduler sends more
+            return Client(url, timeout=REACHED_WITHIN, set_as_default=False)
+    msg = "it is too busy"
+    raise OSError(msg)
 
 
 def _close(local: LocalCluster | None, client: Client, name: str) -> None:
     if client.status == "running":  # else its scheduler is lost
         with suppress(*_LOST):
             if local is None:
-                client.unregister_worker_plugin(name)
+                with suppress(KeyError):  # no worker could load it
+                    client.unregister_worker_plugin(name)
             # Else the scheduler logs that it cannot send the last events.
             for topic in ("all", client.id):
                 client.unsubscribe_topic(topic)

@@ -57,6 +57,10 @@ class DatasetShard:
         return frozenset()
 
     @property
+    def used_before(self) -> None:
+        """The lease on a budget: None, because datasets with a budget do not run on workers."""
+
+    @property
     def jobs(self) -> tuple[tuple[CallKey, str], ...]:
         """The jobs at services: none, because columns make no videos."""
         return ()

@@ -2,10 +2,9 @@
 
 import hashlib
 import pickle
-import platform
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+
+import attrs
 
 from trioeval.agent import is_agent
 from trioeval.columns import is_columns
@@ -19,34 +18,34 @@ from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
 from trioeval.scaleout.before_all import extension_refusals
 from trioeval.scaleout.chains import Chains
-from trioeval.scaleout.messages import WorkerFacts
+from trioeval.scaleout.messages import Needs, WorkerFacts
+from trioeval.scaleout.needs import variables, versions
+from trioeval.scaleout.private_files import Location, with_texts
 from trioeval.scaleout.shards import LaneUse
 from trioeval.text import counted
 
-_PACKAGES = ("trioeval", "distributed")
 _SAMPLE = 1000
 """Rows of a task that are compared."""
 
 
-def versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions that the coordinator and its workers must share, by name."""
-    found = [("python", ".".join(platform.python_version_tuple()[:2]))]
-    for name in _PACKAGES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:  # a checkout that is not installed
-            found.append((name, "not installed"))
-    return tuple(found)
+def suite_digest(prepared: PreparedSuite, location: Location | None = None) -> str:
+    """Return a digest of the suite, of the number of its rows, and of a sample of them.
 
+    Args:
+        prepared: The suite.
+        location: The place of its files on this machine; None on the coordinator.
+    """
+    moved = Location() if location is None else location
+    code = CodeFiles(prepared.suite.directory)
 
-def suite_digest(prepared: PreparedSuite) -> str:
-    """Return a digest of the suite, of the number of its rows, and of a sample of them."""
-    sources = CodeFiles(prepared.suite.directory)
-    identities = Identities(sources)
+    def sources(text: str) -> str | None:
+        return code(moved.text(text))
+
+    identities = Identities(sources, moved.original if moved.root else None)
     found = hashlib.sha256()
     for part in prepared.parts:
         steps = part.prepared.steps
-        facts = [str(part.id), task_digest(part, sources), str(len(steps))]
+        facts = [str(part.id), task_digest(_original(part, moved), sources), str(len(steps))]
         looked_at = min(len(steps), _SAMPLE)
         for place in range(looked_at):
             step = steps[place * len(steps) // looked_at]
@@ -55,8 +54,22 @@ def suite_digest(prepared: PreparedSuite) -> str:
     return found.hexdigest()[:32]
 
 
+def _original(part: PreparedTask, moved: Location) -> PreparedTask:
+    """Return a task whose settings have the paths of the coordinator."""
+    if not moved.root:
+        return part
+    suite = part.prepared.suite
+    suite = attrs.evolve(
+        suite,
+        extensions=with_texts(suite.extensions, moved.original),
+        nunjucks_filters=with_texts(dict(suite.nunjucks_filters), moved.original),
+        assertion_types=with_texts(dict(suite.assertion_types), moved.original),
+    )
+    return attrs.evolve(part, prepared=attrs.evolve(part.prepared, suite=suite))
+
+
 def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[str]:
-    """Yield what keeps a worker from running rows of a coordinator.
+    """Yield everything that keeps a worker from running rows of a coordinator.
 
     Args:
         address: The address of the worker.
@@ -67,23 +80,38 @@ def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[
     for name, wanted in own.versions:
         if (has := of_worker.get(name, "unknown")) != wanted:
             yield f"worker {address} has {name} {has}, the run {wanted}"
-    if found.directory != own.directory:
-        yield f"worker {address} runs in {found.directory}, the run in {own.directory}; start it there"
-    elif found.error is not None:
-        yield f"worker {address} cannot load the suite: {found.error}"
-    elif found.digest != own.digest:
+    wrong = [*_different_variables(own, found)]
+    yield from (f"worker {address} {text}" for text in wrong)
+    if found.error is not None:
+        # A provider without its key would only say the same in other words.
+        if not wrong:
+            yield f"worker {address} cannot load the suite: {found.error}"
+    elif found.digest != own.digest and not wrong:
         yield (
-            f"worker {address} has loaded another suite: its files, or the variables of its "
-            "environment, differ from those of the run"
+            f"worker {address} has loaded another suite: its code creates other tests there, it reads "
+            "files that the suite does not name, or a key in a template has another value"
         )
 
 
-def coordinator_facts(prepared: PreparedSuite) -> WorkerFacts:
+def _different_variables(own: WorkerFacts, found: WorkerFacts) -> Iterator[str]:
+    wanted, has = dict(own.variables), dict(found.variables)
+    for name in sorted(wanted.keys() | has.keys()):
+        if name not in has:
+            yield f"lacks the environment variable {name}, which the run has"
+        elif name not in wanted:
+            if has[name]:  # it may have more keys
+                yield f"has the environment variable {name}, which the run lacks"
+        elif has[name] != wanted[name]:
+            yield f"has another value of the environment variable {name} than the run"
+
+
+def coordinator_facts(prepared: PreparedSuite, needs: Needs) -> WorkerFacts:
     """Return the facts of this process."""
+    environ = prepared.context.environ
     return WorkerFacts(
         session="",
-        versions=versions(),
-        directory=str(Path.cwd()),
+        versions=versions(needs, environ),
+        variables=variables(needs, environ),
         digest=suite_digest(prepared),
     )
 
@@ -93,8 +121,6 @@ def coordinator_facts(prepared: PreparedSuite) -> WorkerFacts:
 
 def refusals(prepared: PreparedSuite) -> Iterator[str]:
     """Yield what in a suite cannot run on other machines yet."""
-    if prepared.suite.evaluate_options.budget is not None:
-        yield "a budget (evaluateOptions.budget, --max-requests, --max-tokens, --max-cost)"
     for part in prepared.parts:
         where = "" if part.id is None else f" of task {part.id}"
         for what in _task_refusals(part):
@@ -103,7 +129,9 @@ def refusals(prepared: PreparedSuite) -> Iterator[str]:
 
 def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
+    has_budget = prepared.suite.evaluate_options.budget is not None
     found = {
+        "a budget for columns (type: columns)": has_budget and is_columns(settings),
         "agents (type: agent)": is_agent(settings),
         "questions (type: question_eval)": is_question_eval(settings),
     }

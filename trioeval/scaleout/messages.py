@@ -18,6 +18,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.shared_data import SharedPart
 from trioeval.kernel.events import Event
+from trioeval.rates import Amounts
 from trioeval.report.worker_lanes import WorkerReport
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
@@ -38,10 +39,55 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+    used_before: Amounts | None = None
+    """What the shard must regard as used of the run's budget; None without a budget."""
     shared: SharedPart | None = None
     """The data that rows which have ended left for these."""
     jobs: tuple[tuple[CallKey, str], ...] = ()
     """The jobs at services that calls of these rows have created, as long as they have no reply."""
+
+
+@attrs.frozen
+class ListedFile:
+    """A file that the suite reads."""
+
+    path: str
+    """Its absolute path on the coordinator."""
+    digest: str
+    """The SHA-256 of its content, in hexadecimal."""
+    size: int
+    is_program: bool = False
+    """True if it may be executed."""
+
+
+@attrs.frozen(kw_only=True)
+class FileList:
+    """The files that the suite reads."""
+
+    files: tuple[ListedFile, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Folders that are read as a whole, also if they are empty."""
+    withheld: tuple[str, ...] = ()
+    """Paths of files that are never sent, because they hold keys; a worker may have its own ones."""
+    repositories: tuple[str, ...] = ()
+    """The repositories that the suite may read from."""
+
+
+@attrs.frozen(kw_only=True)
+class Needs:
+    """What the suite needs of each worker. Contains no values of variables."""
+
+    packages: tuple[str, ...]
+    """The packages whose versions are compared."""
+    node: bool = False
+    """Whether code of the suite runs in Node."""
+    present: tuple[str, ...] = ()
+    """Environment variables that must be set; each worker may have its own key."""
+    equal: tuple[str, ...] = ()
+    """Environment variables that must have the same value."""
+    salt: str = ""
+    """A random text that makes the digests of values useless in other runs."""
+    files: FileList = FileList()
 
 
 AnyShard: TypeAlias = Shard | DatasetShard
@@ -55,9 +101,9 @@ class WorkerFacts:
     session: str
     """Different for each start of a worker process."""
     versions: tuple[tuple[str, str], ...]
-    """The versions of Python and of the packages that both sides must share, by name."""
-    directory: str
-    """The working directory, to which the paths of flags are relative."""
+    """The versions of Python, Node and packages that both sides must share, by name."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Digests of the needed environment variables that are set, by name; "" for keys."""
     digest: str | None = None
     """The digest of the loaded suite; None if it cannot be loaded."""
     error: str | None = None
@@ -76,6 +122,14 @@ class RejectedReply:
     """A reply that is not to be used again."""
 
     key: CallKey
+
+
+@attrs.frozen
+class ShardUsage:
+    """What a shard that has ended has used of the run's budget."""
+
+    number: int
+    used: Amounts
 
 
 @attrs.frozen
@@ -126,6 +180,7 @@ Message: TypeAlias = (
     | Row
     | RejectedReply
     | WorkerWarning
+    | ShardUsage
     | CreatedJob
     | DatasetMessage
     | WorkerReport
@@ -134,6 +189,8 @@ Message: TypeAlias = (
     | JournalPosition
 )
 """A message of a worker, sent as soon as its event happens."""
+
+Change: TypeAlias = Callable[[Any], Any]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -175,11 +232,13 @@ ROW, _CALL, _OTHER = "r", "c", "o"
 """The kinds of messages as they are pickled."""
 
 
-def pack(messages: Iterable[Message]) -> bytes:
-    """Return messages as bytes."""
-    file = io.BytesIO()
-    pickler = pickle.Pickler(file, protocol=5)
-    pickler.dispatch_table = _REDUCERS
+def pack(messages: Iterable[Message], change: Change | None = None) -> bytes:
+    """Return messages as bytes.
+
+    Args:
+        messages: The messages.
+        change: Changes what is sent of all of them; None changes nothing.
+    """
     plain = PlainWriter()
     written: list[tuple[str, Any]] = []
     for one in messages:
@@ -190,7 +249,31 @@ def pack(messages: Iterable[Message]) -> bytes:
                 written.append((_CALL, plain.call(one)))
             case _:
                 written.append((_OTHER, one))
-    pickler.dump((plain.replies, written))
+    sent = (plain.replies, written)
+    return _pickled(sent if change is None else change(sent))
+
+
+def pack_shard(shard: AnyShard) -> bytes:
+    """Return a shard as bytes, which Dask neither inspects nor shows.
+
+    Raises:
+        Exception: A reply cannot be pickled.
+    """
+    return _pickled(shard)
+
+
+def unpack_shard(data: bytes) -> AnyShard:
+    """Return the shard of `pack_shard`."""
+    # Dask itself unpickles everything that the run sends.
+    found: AnyShard = pickle.loads(data)  # noqa: S301
+    return found
+
+
+def _pickled(value: object) -> bytes:
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=5)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(value)
     return file.getvalue()
 
 

@@ -1,4 +1,3 @@
-# Separate from `scaleout.dask_cluster`: workers import it, and need no client of a cluster.
 """The part of a run that Dask holds on each worker, and the functions that it calls there."""
 
 import asyncio
@@ -8,12 +7,14 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.scaleout.messages import AnyShard, WorkerFacts
+from trioeval.scaleout.messages import Needs, WorkerFacts, unpack_shard
+from trioeval.scaleout.private_files import Location, WorkerFiles
 from trioeval.scaleout.worker import LoadSuite, SessionOptions, WorkerSession
 
 _RUNNING = frozenset({"executing", "long-running"})
@@ -29,16 +30,25 @@ class RunPlugin(WorkerPlugin):
         name: The name of the plugin, different for each run.
         topic: The topic of the messages to the coordinator.
         load: Loads the suite.
+        needs: What the suite needs of each worker.
         options: What its session does.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, options: SessionOptions, *, own_group: bool
+        self,
+        name: str,
+        topic: str,
+        load: LoadSuite,
+        needs: Needs,
+        options: SessionOptions,
+        *,
+        own_group: bool,
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
+        self._needs = needs
         self._options = options
         self._own_group = own_group
 
@@ -51,10 +61,14 @@ class RunPlugin(WorkerPlugin):
         def send(data: bytes) -> None:
             worker.log_event(self._topic, data)
 
+        # Dask removes this folder also after a worker that was killed.
+        files = WorkerFiles(self._needs.files, Path(worker.local_directory))
         address, name = worker.address, str(worker.name)
         shown = address.partition("://")[2] if name == address else name
         load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
-        self.session = WorkerSession(load, self._options, send, address, shown)
+        self.session = WorkerSession(
+            load, self._options, send, self._needs, files, address=address, name=shown
+        )
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""
@@ -66,13 +80,13 @@ class RunPlugin(WorkerPlugin):
             self.session.cancel(str(key))
 
 
-def _load_for_good(load: LoadSuite) -> PreparedSuite:
+def _load_for_good(load: LoadSuite, location: Location) -> PreparedSuite:
     """Load a suite in a process that serves this run only.
 
     Raises:
         TrioevalError: The suite cannot be loaded.
     """
-    prepared = load()
+    prepared = load(location)
     # Its objects live as long as the process, so the garbage collector need not visit them again.
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
@@ -92,6 +106,20 @@ def _session(name: str, worker: Worker) -> WorkerSession:
     if not isinstance(plugin, RunPlugin):
         raise TypeError(plugin)
     return plugin.session
+
+
+async def lacking_files(name: str, dask_worker: Worker) -> frozenset[str]:
+    """Return the digests of the suite's files that a worker lacks; called on its event loop."""
+    return await asyncio.to_thread(_session(name, dask_worker).files.lacking)
+
+
+async def receive_files(name: str, contents: Mapping[str, bytes], dask_worker: Worker) -> None:
+    """Write files that a worker lacks; called on its event loop.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    await asyncio.to_thread(_session(name, dask_worker).files.receive, contents)
 
 
 async def worker_facts(name: str, dask_worker: Worker) -> WorkerFacts:
@@ -121,14 +149,14 @@ def steer_lanes(name: str, commands: Sequence[Mapping[str, Any]], dask_worker: W
         session.steer(command)
 
 
-def perform_shard(name: str, session: str, key: str, shard: AnyShard) -> int:
+def perform_shard(name: str, session: str, key: str, shard: bytes) -> int:
     """Run a shard and return its number of rows; called in a thread of a worker.
 
     Args:
         name: The name of the plugin.
         session: The session that the shard was sent to.
         key: The key of this task.
-        shard: The shard.
+        shard: The shard, packed.
 
     Raises:
         LookupError: Another process has the address of the worker now.
@@ -139,4 +167,4 @@ def perform_shard(name: str, session: str, key: str, shard: AnyShard) -> int:
         msg = "the worker has been restarted"
         raise LookupError(msg)
     secede()  # it only waits: shards of other lanes must not wait for it
-    return found.perform(key, shard)
+    return found.perform(key, unpack_shard(shard))

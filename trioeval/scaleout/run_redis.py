@@ -22,7 +22,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.providers import Reply
-from trioeval.scaleout.coordinator import ClusterEvents
+from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.lane_news import news_key
 from trioeval.scaleout.lane_sharing import SharedLane, shared_lanes
 from trioeval.scaleout.messages import JournalPosition, Message, RejectedReply

@@ -34,8 +34,8 @@ from trioeval.evaluation.journal import CallRecord
 from trioeval.evaluation.row import Row
 from trioeval.limits.redis import RedisLink
 from trioeval.providers.secrets import spellings, surely_keys
-from trioeval.scaleout.facts import versions
-from trioeval.scaleout.messages import ROW, Message, RejectedReply, pack, unpack
+from trioeval.scaleout.messages import ROW, Message, Needs, RejectedReply, pack, unpack
+from trioeval.scaleout.needs import versions
 from trioeval.scaleout.plain_rows import FindStep
 
 FORMAT = 1
@@ -63,7 +63,7 @@ _OTHERS = frozenset(
 
 def journal_format() -> str:
     """Return the format of messages; others cannot be read."""
-    found = dict(versions())
+    found = dict(versions(Needs(packages=("trioeval",)), {}))
     return f"{FORMAT}: trioeval {found['trioeval']}, Python {found['python']}"
 
 

@@ -10,7 +10,7 @@ import trio
 
 from trioeval.kernel.events import Event, Finished
 from trioeval.report.worker_lanes import WorkerLanes, WorkerReport
-from trioeval.scaleout.coordinator import ClusterEvents
+from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.messages import Message, RecordingLine, WorkerEvent
 
 

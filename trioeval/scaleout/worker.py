@@ -31,25 +31,30 @@ from trioeval.limits.open import requires_extra
 from trioeval.providers import Reply, Request
 from trioeval.providers.base import KeptJob
 from trioeval.providers.local.record import record_call
+from trioeval.rates import Amounts, Budget
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.dataset_messages import DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
-from trioeval.scaleout.facts import shares_lanes, suite_digest, versions
+from trioeval.scaleout.facts import shares_lanes, suite_digest
 from trioeval.scaleout.lane_reports import LaneReporter
 from trioeval.scaleout.messages import (
     AnyShard,
     CreatedJob,
     JournalPosition,
     Message,
+    Needs,
     RecordingLine,
     RejectedReply,
     Shard,
+    ShardUsage,
     WorkerFacts,
     WorkerWarning,
     pack,
 )
+from trioeval.scaleout.needs import variables, versions
+from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
 from trioeval.scaleout.shard_task import shard_task
 
 if TYPE_CHECKING:
@@ -59,9 +64,13 @@ if TYPE_CHECKING:
     from trioeval.scaleout.stream_journal import WorkerJournal
     from trioeval.scaleout.worker_redis import WorkerRedis
 
-LoadSuite: TypeAlias = Callable[[], PreparedSuite]
-"""Loads and prepares the suite of a run, in any process."""
+LoadSuite: TypeAlias = Callable[[Location], PreparedSuite]
+"""Loads and prepares the suite of a run in any process, from the files at a place."""
 
+_OUTSIDE = "is outside of"
+_NO_ABSOLUTE = (
+    "the worker has a copy of the suite's files, in which only relative paths lead to them"
+)
 _GATHERED_FOR = 0.01  # seconds
 _MOST_MESSAGES = 500
 """Messages that are sent together."""
@@ -93,6 +102,8 @@ class MessageBatch:
     _send: Callable[[bytes], None]
     journal: WorkerJournal | None = attrs.field(init=False, default=None)
     """Gets each message at once; None without Redis."""
+    location: Location = attrs.field(init=False, factory=Location)
+    """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
 
@@ -112,7 +123,11 @@ class MessageBatch:
             waiting, self._waiting = self._waiting, []
             if self.journal is not None:
                 waiting.append(JournalPosition(self.journal.session, self.journal.number))
-            self._send(pack(waiting))
+            data, root = pack(waiting), self.location.root
+            if root and root.encode() in data:
+                change = functools.partial(with_texts, change=self.location.original)
+                data = pack(waiting, change)
+            self._send(data)
 
     async def send_continuously(self) -> None:
         """Send messages soon after they were added, until cancelled."""
@@ -300,6 +315,21 @@ class _RunningShard:
     part: ForwardedPart | None = None
     """The groups of a dataset that it makes."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    budget: Budget | None = None
+    """Its lease on the budget of the run."""
+
+    @property
+    def used(self) -> Amounts:
+        """What it has used of its lease; held amounts count, since their calls may have been made."""
+        if self.budget is None:
+            return Amounts()
+        spent, held = self.budget.spent, self.budget.reserved
+        before = self.budget.used_before or Amounts()
+        return Amounts(
+            spent.requests - before.requests,
+            spent.tokens + held.tokens - before.tokens,
+            spent.money + held.money - before.money,
+        )
 
 
 @attrs.define(eq=False, repr=False)
@@ -309,8 +339,11 @@ class WorkerSession:
     _load: LoadSuite
     _options: SessionOptions
     _send: Callable[[bytes], None]
-    _address: str = ""
-    _name: str = ""
+    _needs: Needs
+    files: WorkerFiles
+    """Its files; used before its facts are asked for."""
+    _address: str = attrs.field(default="", kw_only=True)
+    _name: str = attrs.field(default="", kw_only=True)
     """The name of the worker for people."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
@@ -345,8 +378,7 @@ class WorkerSession:
         facts = self._facts
         return facts or WorkerFacts(
             session=self.id,
-            versions=versions(),
-            directory=os.getcwd(),  # noqa: PTH109 - as the coordinator reports it
+            versions=versions(self._needs, os.environ),
             error="the session has ended",
         )
 
@@ -399,6 +431,7 @@ class WorkerSession:
         self._soon(functools.partial(self._scope.cancel, "the worker is closing"))
         if self._thread is not None:
             self._thread.join(_ENDED_WITHIN)
+        self.files.close()
 
     def _soon(self, function: Callable[[], object]) -> None:
         if self._token is not None:
@@ -423,18 +456,15 @@ class WorkerSession:
     async def _main(self) -> None:
         with self._scope:
             self._token = trio.lowlevel.current_trio_token()
-            facts = WorkerFacts(session=self.id, versions=versions(), directory=os.getcwd())  # noqa: PTH109
-            try:
-                self._prepared = await trio.to_thread.run_sync(self._load_with_seeds)
-            except TrioevalError as error:
-                self._facts = attrs.evolve(facts, error=str(error))
+            facts = await trio.to_thread.run_sync(self._load_suite)
+            if self._prepared is None:
+                self._facts = facts
                 return
-            digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
             async with AsyncExitStack() as stack:
                 try:
                     self._lanes = await self._open_lanes(self._prepared, stack)
                 except TrioevalError as error:
-                    self._facts = attrs.evolve(facts, error=str(error))
+                    self._facts = attrs.evolve(facts, error=str(error), digest=None)
                     return
                 if (cache := self._options.cache) is not None:
                     self._cache = await stack.enter_async_context(self._open_cache(cache))
@@ -450,18 +480,34 @@ class WorkerSession:
                     self._nursery.start_soon(self._reporter.report_continuously)
                     if self._redis is not None:
                         self._nursery.start_soon(self._redis.serve)
-                    self._facts = attrs.evolve(facts, digest=digest)
+                    self._facts = facts
                     self._ready.set()
                     await trio.sleep_forever()
 
-    def _load_with_seeds(self) -> PreparedSuite:
-        """Return the suite with the rows of its seed files, which are read once."""
-        prepared = self._load()
+    def _load_suite(self) -> WorkerFacts:
+        """Load the suite, and return the facts; called in a thread."""
+        needs, environ = self._needs, os.environ
+        found = WorkerFacts(session=self.id, versions=versions(needs, environ))
+        location = Location()
+        try:
+            location = self._batch.location = self.files.open()
+            prepared = self._load(location)
+        except (TrioevalError, OSError) as error:
+            text = location.original(str(error))
+            if location.root and _OUTSIDE in text:
+                text += f"\n{_NO_ABSOLUTE}"
+            return attrs.evolve(found, variables=variables(needs, environ), error=text)
         if "columns" in prepared.task_types:
             from trioeval.columns.open import read_seeds
 
             prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
-        return prepared
+        self._prepared = prepared
+        return WorkerFacts(
+            session=self.id,
+            versions=versions(needs, prepared.context.environ),
+            variables=variables(needs, prepared.context.environ),
+            digest=suite_digest(prepared, location),
+        )
 
     def _steer(self, command: Mapping[str, Any]) -> None:
         from trioeval.web.live import steer_lane
@@ -515,7 +561,7 @@ class WorkerSession:
     async def _perform(self, running: _RunningShard) -> None:
         try:
             with running.scope:
-                await self._run_rows(running.shard, running.part)
+                await self._run_rows(running)
             running.ended.set_result(len(running.shard.rows))
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the shard
             running.ended.set_exception(error)
@@ -523,15 +569,23 @@ class WorkerSession:
             del self._shards[running.key]
             if self._reporter is not None:
                 self._reporter.shard_ended(is_idle=not self._shards)
+            if running.budget is not None:
+                self._batch.add(ShardUsage(running.shard.number, running.used))
             self._batch.flush()
             if not running.ended.done():
                 running.ended.set_exception(trio.RunFinishedError())
 
-    async def _run_rows(self, shard: AnyShard, dataset: ForwardedPart | None) -> None:
-        prepared, reporter = self._prepared, self._reporter
+    async def _run_rows(self, running: _RunningShard) -> None:
+        shard, prepared, reporter = running.shard, self._prepared, self._reporter
         if prepared is None or reporter is None:
             raise trio.RunFinishedError
         reporter.expect(len(shard.rows))
+        dataset = running.part
+        budget = prepared.suite.evaluate_options.budget
+        if budget is not None and shard.used_before is not None:
+            running.budget = Budget(
+                budget.requests, budget.tokens, budget.usd, used_before=shard.used_before
+            )
         part = await self._part(prepared, shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
@@ -541,6 +595,7 @@ class WorkerSession:
             RunOptions(
                 emit=_ignore_row,
                 lanes=self._lanes,
+                budget=running.budget,
                 stop=self._stop,
                 observe=self._observe,
                 observers=reporter.observer if self._options.events else None,

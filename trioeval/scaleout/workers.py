@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -24,8 +25,10 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
-from trioeval.scaleout.coordinator import ClusterEvents, Coordinator, open_coordinator
+from trioeval.scaleout.cluster import ClusterEvents
+from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.model import Suite
 
@@ -45,20 +48,29 @@ class SourceLoader:
     source: SuiteSource
     trusted: bool = True
     allow_env: tuple[str, ...] = ()
+    directory: Path = attrs.field(factory=Path.cwd)
+    """The working directory of the program."""
 
-    def __call__(self) -> PreparedSuite:
+    def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
+
+        Args:
+            location: The place of its files on this machine.
 
         Raises:
             SuiteError: The suite is not valid.
         """
+        trusted, allow_env = self.trusted, self.allow_env
         match self.source:
-            case Suite():
-                suite = self.source
-            case Mapping():
-                suite = parse_suite(self.source, trusted=self.trusted, allow_env=self.allow_env)
+            case Suite() as suite:
+                here = location.path(self.directory / suite.directory)
+                suite = attrs.evolve(suite, directory=here)
+            case Mapping() as data:
+                here = location.path(self.directory)
+                suite = parse_suite(data, directory=here, trusted=trusted, allow_env=allow_env)
             case path:
-                suite = load_suite(path, trusted=self.trusted, allow_env=self.allow_env)
+                file = location.path(self.directory / path)
+                suite = load_suite(file, trusted=trusted, allow_env=allow_env)
         return prepare(suite)
 
     def check(self) -> None:
@@ -189,7 +201,7 @@ class Workers:
 async def _prepare(loader: SourceLoader) -> PreparedSuite:
     """Return the suite as this process prepares it, if it can run on workers. A checkpoint."""
     loader.check()
-    prepared = await trio.to_thread.run_sync(loader, abandon_on_cancel=True)
+    prepared = await trio.to_thread.run_sync(loader, Location(), abandon_on_cancel=True)
     check_suite(prepared)
     return prepared
 

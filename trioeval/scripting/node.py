@@ -39,6 +39,19 @@ def find_node(environ: Mapping[str, str]) -> str | None:
     return name if os.path.isfile(name) and os.access(name, os.X_OK) else None  # noqa: PTH113 - a text
 
 
+def node_version(environ: Mapping[str, str]) -> str | None:
+    """Return the version of Node; None if it is not found, or is not Node."""
+    path = find_node(environ)
+    if path is None:
+        return None
+    import subprocess
+
+    try:
+        return _abilities(path)[0]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
 def node_fault(need: str, environ: Mapping[str, str], file: Path | None = None) -> str | None:
     """Return why Node cannot run some code, for the sentence "it …"; None if it can.
 

@@ -67,8 +67,16 @@ def _continue(suite: Path | None, flags: RunFlags, interrupts: Interrupts) -> in
         return _run(load(found.stored.suite, found.flags), found.flags, interrupts, found)
 
 
-def load(suite: Path | None, flags: RunFlags) -> LoadedSuite:
+def load(
+    suite: Path | None, flags: RunFlags, *, directory: Path | None = None, on_worker: bool = False
+) -> LoadedSuite:
     """Load the suite of a command line and its environment.
+
+    Args:
+        suite: The suite file; None without one.
+        flags: The flags.
+        directory: The folder of a suite without a file; None is the working directory.
+        on_worker: Whether environment files that the suite names may be missing.
 
     Raises:
         SuiteError: The suite is wrong.
@@ -76,9 +84,10 @@ def load(suite: Path | None, flags: RunFlags) -> LoadedSuite:
     """
     environ = environ_with(flags.what.env_file)
     read_environment(environ)  # checks the settings before files are read
-    loaded = load_inputs(suite, flags, environ)
+    loaded = load_inputs(suite, flags, environ, directory)
     if not flags.what.env_file:
-        environ = with_unset(environ, read_own_env_files(loaded))
+        own = read_own_env_files(loaded, may_be_missing=on_worker)
+        environ = with_unset(environ, own)
     return LoadedSuite(loaded, environ, suite)
 
 

@@ -12,8 +12,9 @@ import trio
 
 from trioeval.cli.environment import read_environment
 from trioeval.cli.flags import OutputFlags, RunFlags, StartFlags
+from trioeval.cli.inputs import with_absolute_paths, with_paths
 from trioeval.cli.run.command import load
-from trioeval.cli.settings import resolve_settings, with_flags
+from trioeval.cli.settings import earlier_files, resolve_settings, with_flags
 from trioeval.errors import UsageError
 from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
@@ -27,6 +28,7 @@ from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import check_suite, shares_lanes
 from trioeval.scaleout.messages import StepFinder, WorkerEvent
+from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import CacheFile, SessionOptions
 from trioeval.scaleout.workers import open_coordinated
@@ -47,25 +49,51 @@ EXTRA = "dask"
 
 @attrs.frozen
 class WorkerSuite:
-    """The suite of a command line, as each worker loads it from the same files, flags and environment."""
+    """The suite of a command line, as each worker loads it from the same files and flags."""
 
+    directory: Path
+    """The working directory of the command line."""
     suite: Path | None
+    """The suite file; absolute."""
     flags: RunFlags
+    """The flags; their paths are absolute."""
     changes: SuiteChanges
     """The changes of its extensions, which are not called again."""
 
-    def __call__(self) -> PreparedSuite:
+    @classmethod
+    def of(cls, suite: Path | None, flags: RunFlags, changes: SuiteChanges) -> WorkerSuite:
+        """Return the suite of a command line with absolute paths."""
+        path = None if suite is None else suite.absolute()
+        return cls(Path.cwd(), path, with_absolute_paths(flags), changes)
+
+    @property
+    def named(self) -> Sequence[Path]:
+        """The files that its flags name, except for environment files."""
+        what, rows = self.flags.what, self.flags.rows
+        named = (what.assertions, what.model_outputs, what.replay)
+        earlier = (one.path for one in earlier_files(rows))
+        return [*(one for one in named if one is not None), *earlier]
+
+    def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
+
+        Args:
+            location: The place of the files on this machine.
 
         Raises:
             TrioevalError: As on the command line.
         """
         from trioeval.cli.run.run import prepare_with_flags
 
-        loaded = load(self.suite, self.flags)
+        given = with_paths(self.flags, location.path, location.text)
+        # Environment files are not sent: a worker has its own ones, or variables of its own.
+        env_files = tuple(path for path in given.what.env_file if path.is_file())
+        given = attrs.evolve(given, what=attrs.evolve(given.what, env_file=env_files))
+        suite = None if self.suite is None else location.path(self.suite)
+        loaded = load(suite, given, directory=location.path(self.directory), on_worker=True)
         loaded = attrs.evolve(loaded, suite=with_changes(loaded.suite, self.changes))
         environment = read_environment({**loaded.environ, **loaded.suite.env})
-        flags = resolve_settings(loaded.suite, self.flags)
+        flags = resolve_settings(loaded.suite, given)
         changed = with_flags(loaded.suite, flags, environment)
         return prepare_with_flags(loaded, changed, flags, environment)
 
@@ -213,7 +241,7 @@ class ScaleOut:
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
         return cls(
             address,
-            WorkerSuite(suite, sent, suite_changes(prepared)),
+            WorkerSuite.of(suite, sent, suite_changes(prepared)),
             sends_events=flags.output.trace is not None or flags.output.otel,
             records=flags.what.record is not None,
             lane_owner=given.begin.lane_owner,
@@ -244,7 +272,13 @@ class ScaleOut:
         )
         steps = StepFinder.of(prepared)
         opened = open_cluster(
-            self.address, prepared, self.suite, steps=steps, options=options, warn=warn
+            self.address,
+            prepared,
+            self.suite,
+            steps=steps,
+            options=options,
+            warn=warn,
+            named=self.suite.named,
         )
         async with self._open_redis(prepared, run_id, steps) as redis, opened as cluster:
             yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
