@@ -208,6 +208,29 @@ class KeptTaskRows:
     """The indices of those that are really kept."""
 
 
+class RowsElsewhere(Protocol):
+    """The part of a task that stays in the process of the run while others perform its rows."""
+
+    async def run(
+        self, job: Job[Any], calls: Calls[Any], perform: Callable[[], Awaitable[Row | None]], /
+    ) -> None:
+        """Let another process perform a row as soon as it is its turn. A checkpoint.
+
+        Args:
+            job: The job of the row.
+            calls: Its calls, of which it makes none.
+            perform: Waits until the row is performed, and returns it; None if no process has started it.
+
+        Raises:
+            TrioevalError: The row cannot run, or never will.
+        """
+        ...
+
+    def on_event(self, event: object, /) -> None:
+        """Handle an event of a row in another process."""
+        ...
+
+
 @attrs.frozen(eq=False, repr=False)
 class OpenTask:
     """A task with open providers."""
@@ -237,6 +260,8 @@ class OpenTask:
 
     For jobs with many rows. `Body.rows` still returns all rows of a job, those that are recorded included.
     """
+    elsewhere: RowsElsewhere | None = None
+    """Decides when rows may be performed in other processes; None lets them at any time."""
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]

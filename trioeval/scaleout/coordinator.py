@@ -13,33 +13,47 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 import attrs
 import trio
 
-from trioeval.evaluation.journal import CallKey, CallRecord, Journal, RecordedReply, RecordObserver
+from trioeval.agent.protocols import AgentEvent
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.task_run import OpenTask
+from trioeval.evaluation.task_run import OpenTask, RowsElsewhere
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
+from trioeval.run.journal import RunJournal
+from trioeval.scaleout.agents import WorkerProcesses
 from trioeval.scaleout.blocks import Block, SentRow, SentTask
-from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import Message, RejectedReply, Shard, WorkerWarning
+from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes
+from trioeval.scaleout.messages import (
+    AttemptGone,
+    AttemptProcess,
+    Message,
+    RejectedReply,
+    Shard,
+    WorkerWarning,
+)
 from trioeval.scaleout.shards import (
     MOST_ROWS,
     SHARDS_AT_ONCE,
     RowKind,
     block_rows,
+    is_case_group,
     measured,
+    next_cases,
     next_rows,
     owner_groups,
     shard_rows,
+    with_case_groups,
 )
+from trioeval.scaleout.single_rows import is_sent_singly, sent_singly
 
 _GATHERED_FOR = 0.005  # seconds in which rows that start together are collected
 _AFTER_LOSSES = (MOST_ROWS, 8, 1)
@@ -111,7 +125,7 @@ class Coordinator:
     _prepared: PreparedSuite
     _stop: trio.Event
     _warn: Callable[[str], None]
-    _journal: Journal | None = None
+    _journal: RunJournal | None = None
     _observers: Sequence[RecordObserver] = ()
     _recorded: RecordedReplies | None = None
     _on_give_up: Callable[[], None] | None = None
@@ -132,6 +146,10 @@ class Coordinator:
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
+    _processes: WorkerProcesses = attrs.field(init=False)
+    """The processes of agents on the workers."""
+    _elsewhere: dict[str | None, RowsElsewhere] = attrs.field(init=False, factory=dict)
+    """The receivers of the events of agents, by task."""
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
@@ -140,7 +158,12 @@ class Coordinator:
     def _find_groups(self) -> Mapping[RowKind, str | None]:
         cap = self._prepared.suite.evaluate_options.max_total_concurrency
         uses = lane_uses(self._prepared)
-        return owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
+        found = owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
+        return with_case_groups(found, agent_tasks(self._prepared))
+
+    @_processes.default
+    def _make_processes(self) -> WorkerProcesses:
+        return WorkerProcesses(None if self._journal is None else self._journal.agents)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:
@@ -159,6 +182,10 @@ class Coordinator:
         def group_of(job: int) -> str | None:
             return groups.get(jobs[job].lane) if others else only
 
+        if task.elsewhere is not None:
+            self._elsewhere[part.id] = task.elsewhere
+        if is_sent_singly(task):
+            return sent_singly(self, part.id, task, group_of)
         size = self._block_rows(part.id)
         body = SentTask(self, part.id, task.body, row_of=task.row_of, group_of=group_of, size=size)
         # As many rows as all workers may have, and those of the next shards.
@@ -234,6 +261,10 @@ class Coordinator:
                         row.replies.pop(message.key, None)
                 case WorkerWarning():
                     self._warn_once(message.text)
+                case AttemptProcess() | AttemptGone():
+                    self._processes.record(message)
+                case AgentEvent():
+                    self._elsewhere[message.task].on_event(message)
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
@@ -336,13 +367,13 @@ class Coordinator:
         """Send shards until no worker can take more, or no row waits."""
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
-                if (worker, group) not in self._supplied:
+                if waiting and (worker, group) not in self._supplied:
                     while self._send_shard(worker, group, waiting):
                         pass
 
     def _takers(self, group: str | None) -> Sequence[str]:
         """Return the workers that may run rows of a group."""
-        if group is None or not self._workers:
+        if group is None or is_case_group(group) or not self._workers:
             return [*self._workers]
         owner = self._owners.get(group)
         if owner is None:
@@ -356,15 +387,8 @@ class Coordinator:
             waiting.popleft()
         if not waiting:
             return False
-        workers = 1 if group is not None else len(self._workers)
-        running = sum(
-            len(shard.left)
-            for shard in self._workers[worker].values()
-            if shard.group == group
-        )
-        width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
-        size = next_rows(shard_rows(seconds, len(waiting), workers, width), running)
-        if not size:
+        size = self._next_size(worker, group, len(waiting))
+        if not size and not is_case_group(group):  # more cases may become ready meanwhile
             self._supplied.add((worker, group))
         rows: list[SentRow] = []
         while waiting and len(rows) < size:
@@ -385,6 +409,20 @@ class Coordinator:
             self._submit(worker, group, sorted(rows, key=lambda row: row.index))
         return bool(rows)
 
+    def _next_size(self, worker: str, group: str | None, waiting: int) -> int:
+        """Return the number of rows of a group to send to a worker now."""
+        running = _rows_of(group, self._workers[worker].values())
+        width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
+        if is_case_group(group):
+            others = _rows_of(group, self._shards.values()) - running
+            return next_cases(running, others, waiting, len(self._workers), width)
+        workers = 1 if group is not None else len(self._workers)
+        size = next_rows(shard_rows(seconds, waiting, workers, width), running)
+        if group is None:
+            return size
+        # Nothing else fills the lanes of an owner.
+        return max(size, min(waiting, width - running, MOST_ROWS))
+
     def _submit(self, worker: str, group: str | None, rows: Sequence[SentRow]) -> None:
         number, task = next(self._numbers), rows[0].block.task.id
         replies = [pair for row in rows for pair in self._replies(row)]
@@ -402,6 +440,7 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
+                processes=tuple(one for row in rows for one in self._processes.of(task, row.index)),
             ),
         )
 
@@ -461,6 +500,11 @@ class Coordinator:
             self._warn(text)
 
 
+def _rows_of(group: str | None, shards: Iterable[_LiveShard]) -> int:
+    """Return the rows of a group in some shards that have not arrived."""
+    return sum(len(shard.left) for shard in shards if shard.group == group)
+
+
 def _no_row(_job: int) -> None:
     """Return None: the rows of a block are several."""
 
@@ -475,5 +519,7 @@ async def open_coordinator(coordinator: Coordinator) -> AsyncGenerator[None]:
             coordinator.watch_workers,
         ):
             nursery.start_soon(one)
-        yield
-        nursery.cancel_scope.cancel("the run has ended")
+        try:
+            yield
+        finally:  # also if a task could not be opened: the nursery waits for its tasks
+            nursery.cancel_scope.cancel("the run has ended")

@@ -20,6 +20,7 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
+from trioeval.scaleout.agents import AgentsFolder
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
@@ -262,6 +263,7 @@ async def open_cluster(
     *,
     run_id: str | None,
     warn: Callable[[str], None],
+    folder: AgentsFolder | None = None,
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -271,6 +273,7 @@ async def open_cluster(
         load: Loads the same suite on a worker; must be picklable.
         run_id: The id of the run, for templates.
         warn: Called with harmless failures.
+        folder: The folder of the cases of agents; None without agents.
 
     Raises:
         UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
@@ -280,7 +283,9 @@ async def open_cluster(
     local, client = await trio.to_thread.run_sync(_open, address)
     try:
         cluster = DaskCluster(client, name, own, steps_of(prepared), warn)
-        plugin = RunPlugin(name, client.id, load, run_id, own_group=local is not None)
+        plugin = RunPlugin(
+            name, client.id, load, run_id, own_group=local is not None, folder=folder
+        )
         await trio.to_thread.run_sync(cluster.check, plugin)
         async with open_plain_nursery() as nursery:
             await nursery.start(cluster.serve)

@@ -12,7 +12,7 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
-from trioeval.question_eval import is_question_eval
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.run.same_rows import task_digest
 from trioeval.scaleout.messages import WorkerFacts
 from trioeval.scaleout.shards import LaneUse
@@ -66,6 +66,11 @@ def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[
         yield f"worker {address} runs in {found.directory}, the run in {own.directory}; start it there"
     elif found.error is not None:
         yield f"worker {address} cannot load the suite: {found.error}"
+    elif found.obstacle is not None:
+        yield (
+            f"worker {address} cannot use the folder in which agents work: {found.obstacle}; it must "
+            "be the same folder at the same path, as on a shared file system"
+        )
     elif found.digest != own.digest:
         yield (
             f"worker {address} has loaded another suite: its files, or the variables of its "
@@ -101,9 +106,7 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     why = prepared.why_in_order
     reads = "rows that read what others store (storeOutputAs, _conversation)"
     found = {
-        "agents (type: agent)": is_agent(settings),
         "columns (type: columns)": is_columns(settings),
-        "questions (type: question_eval)": is_question_eval(settings),
         "tests from the rows of another task": part.prepare_with_rows is not None,
         "providers that are functions of the program": prepared.has_own_providers,
         "simulated users (promptfoo:simulated-user)": prepared.has_simulated_users,
@@ -133,6 +136,11 @@ def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
     ]
 
 
+def agent_tasks(prepared: PreparedSuite) -> frozenset[str | None]:
+    """Return the ids of the tasks of agents."""
+    return frozenset(part.id for part in prepared.parts if is_agent(part.prepared.suite.settings))
+
+
 def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
     """Return the lanes whose calls take time or cost something."""
     return frozenset(
@@ -147,10 +155,13 @@ def owned_lanes(prepared: PreparedSuite) -> frozenset[str]:
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
     A lane may be used by all workers if its calls are free and have no rate, or if a server keeps its limits.
+    So may that of programs that are agents, unless the suite limits their concurrent attempts.
     """
     called = called_lanes(prepared)
     limits = prepared.suite.limits
     shared = set() if limits is None or limits.backend == "memory" else {*prepared.lane_limits}
+    if not prepared.suite.run_limits.max_concurrent_runs:
+        shared.add(AGENT_RUNS)
     return frozenset(
         spec.name
         for spec in prepared.lane_specs

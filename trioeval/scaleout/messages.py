@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from trioeval.agent.journal import RunningAttempt
+from trioeval.agent.protocols import AgentEvent
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
@@ -31,6 +33,8 @@ class Shard:
     """The replies to these rows that are recorded, and are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
+    processes: tuple[RunningAttempt, ...] = ()
+    """The attempts at these rows whose processes may still run, because their workers were lost."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +51,8 @@ class WorkerFacts:
     """The digest of the loaded suite; None if it cannot be loaded."""
     error: str | None = None
     """The reason why the suite cannot be loaded."""
+    obstacle: str | None = None
+    """The reason why it cannot work in the folder of agents."""
 
 
 @attrs.frozen
@@ -63,7 +69,28 @@ class RejectedReply:
     key: CallKey
 
 
-Message: TypeAlias = CallRecord | Row | RejectedReply | WorkerWarning
+@attrs.frozen
+class AttemptProcess:
+    """A process of an agent that starts, or has started."""
+
+    task: str | None
+    attempt: RunningAttempt
+
+
+@attrs.frozen
+class AttemptGone:
+    """The end of all processes of an attempt."""
+
+    task: str | None
+    index: int
+    """The index of the row."""
+    run_id: str
+    """The run id of the attempt."""
+
+
+Message: TypeAlias = (
+    CallRecord | Row | RejectedReply | WorkerWarning | AttemptProcess | AttemptGone | AgentEvent
+)
 """A message of a worker, sent as soon as its event happens."""
 
 

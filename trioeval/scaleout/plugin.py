@@ -10,6 +10,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.scaleout.agents import AgentsFolder
 from trioeval.scaleout.messages import Shard, WorkerFacts
 from trioeval.scaleout.worker import LoadSuite, WorkerSession
 
@@ -28,16 +29,25 @@ class RunPlugin(WorkerPlugin):
         load: Loads the suite.
         run_id: The id of the run, for templates.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
+        folder: The folder of the cases of agents; None without agents.
     """
 
     def __init__(
-        self, name: str, topic: str, load: LoadSuite, run_id: str | None, *, own_group: bool
+        self,
+        name: str,
+        topic: str,
+        load: LoadSuite,
+        run_id: str | None,
+        *,
+        own_group: bool,
+        folder: AgentsFolder | None = None,
     ) -> None:
         self.name = name
         self._topic = topic
         self._load = load
         self._run_id = run_id
         self._own_group = own_group
+        self._folder = folder
 
     def setup(self, worker: Worker) -> None:
         """Create the session; it starts with its first use."""
@@ -48,7 +58,7 @@ class RunPlugin(WorkerPlugin):
             worker.log_event(self._topic, data)
 
         load = functools.partial(_load_for_good, self._load) if self._own_group else self._load
-        self.session = WorkerSession(load, self._run_id, send)
+        self.session = WorkerSession(load, self._run_id, send, self._folder)
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - called by name
         """End the session."""

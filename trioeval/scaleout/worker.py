@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import attrs
 import trio
 
+from trioeval.agent.open import AgentOptions
+from trioeval.agent.protocols import AgentEvent, CaseEnded
 from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
@@ -26,9 +28,11 @@ from trioeval.evaluation.row import Row, RowsNotRun
 from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import Lanes
+from trioeval.question_eval.events import QuestionEvents
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
+from trioeval.scaleout.agents import AgentsFolder, ForwardedProcesses
 from trioeval.scaleout.facts import suite_digest, versions
 from trioeval.scaleout.messages import (
     Message,
@@ -178,9 +182,10 @@ class ForwardingJournal(RunJournal):
     def dataset_ended(self, result: DatasetResult, /) -> None:
         """Do nothing: datasets are not built on workers."""
 
-    def agents(self, _task: str | None, /) -> AgentJournal | None:
-        """Return None: agents do not run on workers."""
-        return None
+    def agents(self, task: str | None, /) -> AgentJournal:
+        """Return the record of the processes of agents, which are sent."""
+        left = [one for one in self._shard.processes if task == self._shard.task]
+        return ForwardedProcesses(task, left, self._batch.add, self._batch.flush)
 
 
 @attrs.define(eq=False, repr=False)
@@ -201,6 +206,8 @@ class WorkerSession:
     _load: LoadSuite
     _run_id: str | None
     _send: Callable[[bytes], None]
+    _folder: AgentsFolder | None = None
+    """The folder of the cases of agents; None without agents."""
     id: str = attrs.field(init=False, factory=functools.partial(secrets.token_hex, 8))
     _thread: threading.Thread | None = attrs.field(init=False, default=None)
     _token: trio.lowlevel.TrioToken | None = attrs.field(init=False, default=None)
@@ -294,6 +301,9 @@ class WorkerSession:
             except TrioevalError as error:
                 self._facts = attrs.evolve(facts, error=str(error))
                 return
+            if self._folder is not None:
+                obstacle = await trio.to_thread.run_sync(self._folder.obstacle)
+                facts = attrs.evolve(facts, obstacle=obstacle)
             digest = await trio.to_thread.run_sync(suite_digest, self._prepared)
             async with AsyncExitStack() as stack:
                 opened = open_suite_limits(self._prepared, warn=self._warn)
@@ -346,8 +356,20 @@ class WorkerSession:
                 warn=self._warn,
                 journal=ForwardingJournal(shard, self._batch),
                 adapt=functools.partial(restricted, shard.rows),
+                agents=self._agents(),
             ),
         )
+
+    def _agents(self) -> AgentOptions | None:
+        if self._folder is None:
+            return None
+        return AgentOptions(
+            folder=self._folder.path, observe=self._send_agent_event, are_placed=True
+        )
+
+    def _send_agent_event(self, event: AgentEvent) -> None:
+        if not isinstance(event, CaseEnded):  # the coordinator knows that from the row
+            self._batch.add(event)
 
     def _warn(self, text: str) -> None:
         self._batch.add(WorkerWarning(text))
@@ -366,5 +388,10 @@ def restricted(rows: Sequence[int], _part: PreparedTask, task: OpenTask) -> Open
         task: The open task, each of whose jobs is one row.
     """
     body = TaskPart(task.body, rows)
-    # All rows of a shard may run at once: their number is bounded.
-    return attrs.evolve(task, body=body, row_of=body.job, max_live_jobs=max(1, len(rows)))
+    if isinstance(task.observer, QuestionEvents):
+        task.observer.rows = rows
+    # All rows of a shard may run at once: the coordinator has bounded their number, and starts no more after
+    # a failure that is to stop the task.
+    return attrs.evolve(
+        task, body=body, row_of=body.job, max_live_jobs=max(1, len(rows)), stop=None
+    )

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -156,7 +157,7 @@ class Execution:
             telemetry = await self._open_telemetry(sharing)
             workers = None
             if self.scale_out is not None:
-                opened = self.scale_out.open(self.prepared, self.start.id, self._warn)
+                opened = self.scale_out.open(self.prepared, self.start.id, self._warn, agents)
                 workers = await sharing.enter_async_context(opened)
             run = await begin(store, self.start, self.continued)
             run.stays_open = True  # until its results are written
@@ -264,9 +265,14 @@ class Execution:
             return None
         from trioeval.session.agents import agent_options
 
-        return await agent_options(
+        options = await agent_options(
             self.prepared, self.storage.database, self.start.id, stack, warn=self._warn
         )
+        if options.folder is None and self.scale_out is not None:
+            # Workers must know it, although nothing is kept.
+            folder = TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
+            options = attrs.evolve(options, folder=Path(stack.enter_context(folder)))
+        return options
 
     async def _run_suite(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,12 @@ from trioeval.evaluation.journal import RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
+from trioeval.scaleout.agents import shared_folder
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 
 if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions
     from trioeval.cli.stopping import StopRequests
     from trioeval.scaleout.dask_cluster import DaskCluster
     from trioeval.store.run import StoredRun
@@ -131,18 +133,35 @@ class ScaleOut:
 
     @asynccontextmanager
     async def open(
-        self, prepared: PreparedSuite, run_id: str, warn: Callable[[str], None]
+        self,
+        prepared: PreparedSuite,
+        run_id: str,
+        warn: Callable[[str], None],
+        agents: AgentOptions | None = None,
     ) -> AsyncGenerator[OpenWorkers]:
         """Open the cluster and check its workers.
 
+        Args:
+            prepared: The suite.
+            run_id: The id of the run.
+            warn: Called with harmless failures.
+            agents: The options of its agents, with their folder; None without agents.
+
         Raises:
             UsageError: The cluster is unreachable, or its workers cannot run the suite.
+            AgentError: The folder of agents cannot be created.
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
-        opened = open_cluster(self.address, prepared, self.suite, run_id=run_id, warn=warn)
-        async with opened as cluster:
-            yield OpenWorkers(cluster, prepared)
+        with ExitStack() as stack:
+            folder = None
+            if agents is not None and agents.folder is not None:
+                folder = stack.enter_context(shared_folder(agents.folder))
+            opened = open_cluster(
+                self.address, prepared, self.suite, run_id=run_id, warn=warn, folder=folder
+            )
+            async with opened as cluster:
+                yield OpenWorkers(cluster, prepared)
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:
