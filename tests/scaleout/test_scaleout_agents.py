@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from session_workers import SessionCluster, SessionRun, run_on_sessions
@@ -17,8 +18,8 @@ from trioeval.evaluation.journal import CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, prepare
 from trioeval.scaleout.agents import AgentsFolder, WorkerProcesses, shared_folder
-from trioeval.scaleout.facts import agent_tasks, lane_uses, owned_lanes
-from trioeval.scaleout.messages import AttemptGone, AttemptProcess, Message
+from trioeval.scaleout.facts import agent_tasks, differences, lane_uses, owned_lanes
+from trioeval.scaleout.messages import AttemptGone, AttemptProcess, Message, WorkerFacts
 from trioeval.scaleout.shards import is_case_group, owner_groups, with_case_groups
 from trioeval.store.planner.planner import open_planner
 from trioeval.testing.journals import MemoryJournal, WrittenRow
@@ -99,7 +100,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 
 def test_cases_are_sent_when_the_others_that_they_need_are_done(tmp_path: Path) -> None:
-    """Law BLOCK: the coordinator decides, whichever worker has worked on the others."""
+    """Law BLOCK: the coordinator decides, on any worker."""
     agent, journal = ScriptedCases(SCRIPTS), MemoryJournal()
     ended: list[int] = []
     sent: dict[int, list[int]] = {}
@@ -211,6 +212,25 @@ def test_lost_workers_and_a_killed_run_repeat_no_recorded_attempt(
     _assert_alike(stories(cut), stories(whole))
 
 
+def test_a_case_that_makes_progress_may_be_lost_with_any_number_of_workers(tmp_path: Path) -> None:
+    """Each of its attempts ends on another worker, which is lost then."""
+    agent, journal = ScriptedCases({"a": "xxxxd"}), MemoryJournal()
+
+    def lose(cluster: SessionCluster, worker: str, message: Message) -> None:
+        answer = message.answer if isinstance(message, CallRecord) else None
+        is_end = isinstance(answer, Reply) and "attempt" in answer.metadata
+        if is_end and agent.played["a", 4] == 0:
+            cluster.lose(worker)
+            cluster.join(f"{worker}+")
+
+    suite = suite_of({"a": "xxxxd"}, {})
+    suite["tasks"][0] |= {"maxRestarts": 9, "identicalFailures": 9}
+    run = on_workers(suite, agent, tmp_path / "run", journal=journal, on_message=lose)
+    assert run.rows[0].error is None
+    assert agent.played == {("a", number): 1 for number in range(5)}
+    assert len({worker for worker, _shard in run.shards}) == 5
+
+
 def _assert_alike(found: Mapping[int, Any], right: Mapping[int, Any]) -> None:
     """Compare rows: an agent may have reported that it is done in an attempt that was not recorded."""
     assert found.keys() == right.keys()
@@ -280,6 +300,9 @@ def test_a_folder_is_recognized_only_by_workers_that_see_the_same_files(tmp_path
         assert folder.obstacle() is None
         assert AgentsFolder(tmp_path, folder.proof).obstacle() == "No such file or directory"
         assert AgentsFolder(folder.path, "other").obstacle() == "it is another folder there"
+        own = WorkerFacts(session="", versions=(), directory="/x")
+        [text] = differences("tcp://w:1", own, attrs.evolve(own, obstacle="no"))
+        assert "worker tcp://w:1 cannot use the folder in which agents work: no" in text
     assert not [*folder.path.iterdir()]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeAlias
 import attrs
 import trio
 
+from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
 from trioeval.evaluation.row import Row, RowsNotRun, TaskRows
@@ -206,29 +207,6 @@ class KeptTaskRows:
     rows: ReusedRows
     indices: Sequence[int]
     """The indices of those that are really kept."""
-
-
-class RowsElsewhere(Protocol):
-    """The part of a task that stays in the process of the run while others perform its rows."""
-
-    async def run(
-        self, job: Job[Any], calls: Calls[Any], perform: Callable[[], Awaitable[Row | None]], /
-    ) -> None:
-        """Let another process perform a row as soon as it is its turn. A checkpoint.
-
-        Args:
-            job: The job of the row.
-            calls: Its calls, of which it makes none.
-            perform: Waits until the row is performed, and returns it; None if no process has started it.
-
-        Raises:
-            TrioevalError: The row cannot run, or never will.
-        """
-        ...
-
-    def on_event(self, event: object, /) -> None:
-        """Handle an event of a row in another process."""
-        ...
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -75,8 +75,6 @@ _KINDS: Mapping[StopReason, RunErrorKind] = {
     StopReason.BUDGET: "budget_exhausted",
     StopReason.FAULT: "internal",
 }
-FATAL: frozenset[QuestionOutcome] = frozenset({"runtime_error", "budget_exceeded"})
-"""The outcomes after which a task with `failFast` starts no more questions."""
 _MISHAPS = frozenset({Fault.TRANSIENT, Fault.RATE_LIMITED})
 
 

@@ -36,11 +36,11 @@ from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Blocked, Calls, Job, NotRun, Outcome, Plan
 from trioeval.providers import Request, ToolCall
 from trioeval.question_eval.answer import QuestionResult, question_prompt
+from trioeval.question_eval.counts import FATAL
 from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
 from trioeval.question_eval.model import Question, QuestionSettings, Tool
 from trioeval.question_eval.result import (
-    FATAL,
     as_not_run,
     judged,
     result_of,

@@ -41,7 +41,9 @@ class ForwardedProcesses(AgentJournal):
 
     def gone(self, run_id: str, /) -> None:
         """Send that no process of an attempt is left."""
-        self._add(AttemptGone(self._task, self._rows.pop(run_id), run_id))
+        index = self._rows.pop(run_id, None)
+        if index is not None:
+            self._add(AttemptGone(self._task, index, run_id))
 
     def left(self) -> Sequence[RunningAttempt]:
         """Return the processes that came with the shard."""
@@ -89,8 +91,8 @@ class WorkerProcesses:
         return [*self._running.get((task, index), {}).values()]
 
 
-_PROOF = "workers"
-"""The file in a folder of agents by which a worker recognizes it."""
+_PROOF = ".workers"
+"""The file in a folder of agents by which a worker recognizes it; no task's folder has such a name."""
 
 
 @attrs.frozen

@@ -1,4 +1,3 @@
-# Separate from `scaleout.coordinator`: the rows of one task, without workers and shards.
 """The rows of a task that are sent to workers, in blocks.
 
 A block is consecutive jobs of the task, and one job of the coordinator's kernel: a job for each row would

@@ -21,10 +21,11 @@ import attrs
 import trio
 
 from trioeval.agent.protocols import AgentEvent
+from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.task_run import OpenTask, RowsElsewhere
+from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
@@ -472,6 +473,8 @@ class Coordinator:
         row = self._rows.get((call.key.task, call.key.index))
         if row is not None and isinstance(call.answer, Reply):
             row.replies[call.key] = RecordedReply(call.answer, call.latency_ms, call.cached)
+            if call.key.role == "attempt":
+                row.losses = 0  # a case may outlive many workers, as long as it makes progress
 
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))

@@ -1,3 +1,4 @@
+# Separate from `scaleout.single_rows`: only questions have events and `failFast`.
 """Questions on workers: their events, and the end of a task after its first failure."""
 
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ from trioeval.evaluation.task_run import TaskObserver
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Event
 from trioeval.question_eval import question_of
+from trioeval.question_eval.counts import FATAL
 from trioeval.question_eval.events import QuestionEvents
-from trioeval.question_eval.result import FATAL
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -1,4 +1,4 @@
-# Separate from `scaleout.blocks`: rows that may wait for each other, or whose number at once is bounded.
+# Separate from `scaleout.coordinator`: rows that wait for each other, or whose number at once is bounded.
 """The rows of a task that are sent to workers one by one, each as a job of the coordinator's kernel.
 
 Questions are sent so, because their task may bound the questions that run at once, on each lane; and the
@@ -15,8 +15,9 @@ from typing import Any
 
 import attrs
 
+from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.evaluation.row import Row
-from trioeval.evaluation.task_run import OpenTask, RowsElsewhere
+from trioeval.evaluation.task_run import OpenTask
 from trioeval.evaluation.waits import NO_WAITS
 from trioeval.kernel import Calls, Failed, Job, Outcome, Plan
 from trioeval.question_eval.events import QuestionEvents
