@@ -12,6 +12,8 @@ MOST_ROWS = 1000
 """Most rows of a shard, which also bounds the memory of the coordinator."""
 SHARD_SECONDS = 5.0
 """Intended seconds of work of a shard."""
+_LEAST_SECONDS = 0.1
+"""Seconds of work of the smallest shards: a shard costs some milliseconds."""
 _BLOCK_ROWS = 64
 """Most rows of a block: a block costs the coordinator about as much as a few rows."""
 SHARDS_AT_ONCE = 2
@@ -36,7 +38,8 @@ def shard_rows(row_seconds: float | None, waiting: int, workers: int, width: int
     # Slow rows must fill the lanes, too.
     size = int(min(max(wished, width, FIRST_ROWS), MOST_ROWS))
     # The last rows are spread, so that all workers end at about the same time.
-    return max(1, min(size, math.ceil(waiting / (SHARDS_AT_ONCE * workers))))
+    least = 1 if row_seconds is None else max(1, int(_LEAST_SECONDS / max(row_seconds, 1e-9)))
+    return min(size, waiting, max(least, math.ceil(waiting / (SHARDS_AT_ONCE * workers))))
 
 
 def next_rows(size: int, running: int) -> int:
