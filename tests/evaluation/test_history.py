@@ -1,11 +1,12 @@
 """Steps see the data of a serial run, in whatever order they end."""
 
+import pickle
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioeval.evaluation.registers import SharedData, serial_rank
+from trioeval.evaluation.shared_data import SharedData, serial_rank
 from trioeval.loading.load import parse_suite
 from trioeval.suite.expand import Expansion, expand
 
@@ -92,6 +93,38 @@ def test_only_visible_values_are_kept(serial: tuple[bool, ...], data: st.DataObj
             over += 1
     assert over == len(steps)
     assert len(history) <= 2
+
+
+@given(SERIAL, st.sampled_from(["suite", "column"]), st.data())
+def test_a_part_shows_steps_of_another_process_the_same_data(
+    serial: tuple[bool, ...], scope: Any, data: st.DataObject
+) -> None:
+    """Law RESUME: also the data of their own steps that is added there."""
+    steps = steps_of(serial, columns=2)
+    in_turn = sorted(steps, key=serial_rank)
+    sent = data.draw(st.sets(st.sampled_from(range(len(steps))), min_size=1))
+    whole, own = SharedData(scope), SharedData(scope)
+
+    def store(history: SharedData, step: Any) -> None:
+        history.store(step, "rs"[step.index % 2], step.index)
+        history.add_turn(step, step.prompt_idx, {"output": step.index})
+
+    emitted = data.draw(st.integers(0, min(sent)))
+    for step in in_turn:
+        if step.index not in sent:
+            store(whole, step)
+    if not any(serial):
+        for step in steps[:emitted]:
+            whole.on_row_end(step)
+    readers = [steps[index] for index in sorted(sent)]
+    part = whole.part(readers, lambda step: step.prompt_idx)
+    own.add(pickle.loads(pickle.dumps(part)))  # noqa: S301 - its own bytes
+    for step in in_turn:
+        if step.index in sent:
+            assert own.registers(step) == whole.registers(step)
+            assert own.turns(step, step.prompt_idx) == whole.turns(step, step.prompt_idx)
+            store(whole, step)
+            store(own, step)
 
 
 def test_registers_are_in_the_order_of_their_first_use() -> None:

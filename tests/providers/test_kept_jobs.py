@@ -40,9 +40,12 @@ class Memory:
     def find(self) -> str | None:
         return self.name
 
-    async def keep(self, name: str) -> None:
+    def note(self, name: str) -> None:
         self.seen.append(f"keep {name}")
         self.name = name
+
+    async def keep(self, name: str) -> None:
+        self.note(name)
         await trio.lowlevel.checkpoint()
 
     def drop(self) -> None:

@@ -10,7 +10,7 @@ import trio
 from pace import takes_less
 
 from trioeval import ProviderError, Reply, Request, Row, collect, parse_suite, run_suite
-from trioeval.evaluation.registers import SharedData
+from trioeval.evaluation.shared_data import SharedData
 from trioeval.run import prepare
 from trioeval.suite.expand import Step
 from trioeval.testing import run_virtual

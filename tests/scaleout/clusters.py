@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import trio
 from distributed import LocalCluster
 
 from trioeval.evaluation.journal import RecordObserver
+from trioeval.providers import Provider
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
@@ -60,17 +61,18 @@ async def run_on(
     *,
     observers: Sequence[RecordObserver] = (),
     on_row: Callable[[ClusterRun, Row], None] | None = None,
+    providers: Mapping[str, Provider] | None = None,
 ) -> ClusterRun:
     """Run a suite on the workers of a cluster."""
     run = ClusterRun()
-    prepared = prepare(path)
+    prepared = prepare(path, providers=providers)
 
     async def emit(row: Row) -> None:
         run.rows.append(row)
         if on_row is not None:
             on_row(run, row)
 
-    load = functools.partial(prepare, path)
+    load = functools.partial(prepare, path, providers=providers)
     opened = open_cluster(
         SchedulerAddress(scheduler), prepared, load, run_id="r", warn=run.warnings.append
     )

@@ -10,6 +10,7 @@ import trio
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import AgentEvent
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.evaluation.prepared import PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Provider
 from trioeval.question_eval.answer import QuestionEvent
@@ -65,6 +66,7 @@ class SessionCluster:
         session = worker.session
         session._prepared = self.prepared
         session._lanes = make_lanes(self.prepared)
+        session._parts |= {part.id: part for part in self.prepared.parts}  # without a thread
         self.nursery.start_soon(self._serve, worker)
         self.events.on_worker(name)
 
@@ -95,6 +97,10 @@ class SessionCluster:
         worker.session._batch.flush()
         if not worker.is_lost:
             self.events.on_shard_end(shard.number, None)
+
+    def add_task(self, part: PreparedTask) -> None:
+        """Refuse: the tests of these suites are known."""
+        raise NotImplementedError(part.id)
 
     def cancel(self, number: int) -> None:
         """Cancel a shard."""

@@ -146,6 +146,98 @@ def test_a_killed_run_ends_its_workers_and_is_continued_without_a_second_payment
     assert sum(paid.values()) - ROWS <= WIDTH
 
 
+TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output | length}} {% endfor %}"
+
+
+@pytest.mark.timeout(300)  # two programs and two clusters start
+def test_an_interrupted_conversation_is_continued_on_workers_with_its_turns(tmp_path: Path) -> None:
+    """Law RESUME: every turn is paid once, and has the prompt of an uninterrupted run."""
+    turns = 30
+    log = tmp_path / "log.jsonl"
+    with fake_provider("--latency", "0.2", "--log", str(log)) as url:
+        tests = [{"vars": {"word": f"turn {number}"}} for number in range(turns)]
+        (tmp_path / "s.json").write_text(
+            json.dumps(suite(url) | {"prompts": [TURNS], "tests": tests})
+        )
+        with command(tmp_path, "s.json", "--on", "local:2") as process:
+            wait_served(url, process, 5)
+            os.killpg(process.pid, signal.SIGINT)
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 130, text
+        assert stats_of(url)["ok"] < turns
+        with command(
+            tmp_path, "resume", "--on", "local:2", "--no-cache", "-o", "o.jsonl"
+        ) as process:
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 0, text
+    outputs = [row["response"]["output"] for row in rows_of(tmp_path)]
+    for number, output in enumerate(outputs):
+        lengths = "".join(f"{len(one)} " for one in outputs[:number])
+        assert output.rstrip() == f"turn {number} after {lengths}".rstrip()
+    served = [json.loads(line)["prompt"] for line in log.read_text().splitlines()]
+    assert len(served) == turns
+
+
+EXTENSION = """
+import json, pathlib
+
+def note(text):
+    with open("events.txt", "a") as file:
+        file.write(text + "\\n")
+
+def beforeAll(context, _hook):
+    note("beforeAll")
+    suite = context["suite"]
+    suite["tests"] = [*suite["tests"], {"vars": {"word": "added"}}]
+    return {"suite": suite}
+
+def beforeEach(context, _hook):
+    context["test"]["vars"]["word"] += "!"
+    return context
+
+def afterEach(context, _hook):
+    context["result"]["metadata"]["length"] = len(context["result"]["response"]["output"])
+    return context
+
+def afterAll(context, _hook):
+    note(f"afterAll {len(context['results'])}")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_extensions_are_called_once_for_a_run_and_for_each_row_on_its_worker(
+    tmp_path: Path,
+) -> None:
+    """The results are those of one process."""
+    events = ("beforeAll", "beforeEach", "afterEach", "afterAll")
+    (tmp_path / "hooks.py").write_text(EXTENSION)
+    words = {
+        "providers": ["echo"],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": f"word {number}"}} for number in range(20)],
+        "extensions": [f"file://hooks.py:{event}" for event in events],
+    }
+    (tmp_path / "s.json").write_text(json.dumps(words))
+    found = []
+    for more in ([], ["--on", "local:2"]):
+        with command(tmp_path, "s.json", "-o", "o.jsonl", *more) as process:
+            _, text = process.communicate(timeout=110)
+        assert process.returncode == 0, text
+        kept = ("vars", "response", "testCase", "metadata")
+        found.append([{name: row[name] for name in kept} for row in rows_of(tmp_path)])
+        (tmp_path / "o.jsonl").unlink()
+    local, sent = found
+    assert len(local) == 21
+    assert [row["response"]["output"] for row in sent] == [
+        row["response"]["output"] for row in local
+    ]
+    assert [row["metadata"]["length"] for row in sent] == [
+        row["metadata"]["length"] for row in local
+    ]
+    assert [row["testCase"]["vars"] for row in sent] == [row["testCase"]["vars"] for row in local]
+    assert (tmp_path / "events.txt").read_text().splitlines() == ["beforeAll", "afterAll 21"] * 2
+
+
 # Refusals; nothing is started.
 
 
@@ -178,45 +270,6 @@ def refused(
         ({}, ["--record", "r.jsonl"], "--record"),
         ({}, ["--trace", "t.json"], "--trace"),
         ({}, ["--filter-sample", "1"], "--filter-sample without --filter-sample-seed"),
-        ({"prompts": ["{{word}} {{_conversation}}"]}, [], "_conversation"),
-        ({"tests": [{"options": {"storeOutputAs": "x"}}]}, [], "storeOutputAs"),
-        ({"tests": [{"options": {"runSerially": True}}]}, [], "runSerially"),
-        (
-            {
-                "tests": [
-                    {
-                        "provider": {
-                            "id": "promptfoo:simulated-user",
-                            "config": {"userProvider": "echo", "instructions": "Ask for help."},
-                        }
-                    }
-                ]
-            },
-            [],
-            "simulated users",
-        ),
-        (
-            {
-                "providers": [
-                    {
-                        "id": "openai:video:sora-2",
-                        "config": {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"},
-                    }
-                ]
-            },
-            [],
-            "providers of videos",
-        ),
-        (
-            {
-                "providers": ["echo", {"id": "echo", "label": "b"}],
-                "tests": [
-                    {"assert": [{"type": "max-score"}, {"type": "contains", "value": "say"}]}
-                ],
-            },
-            [],
-            "max-score",
-        ),
     ],
 )
 def test_what_cannot_run_on_workers_yet_is_refused_by_name(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordObserver
-from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.kernel import StopReason
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
@@ -94,6 +94,9 @@ class ToyCluster:
 
     def cancel(self, number: int) -> None:
         self.cancelled.add(number)
+
+    def add_task(self, part: PreparedTask) -> None:
+        raise AssertionError(part)
 
     def stop(self) -> None:
         self.is_stopped = True

@@ -13,7 +13,7 @@ import trio
 
 from trioeval import Reply, Request, Row, Status, collect, parse_suite
 from trioeval.errors import GradingError
-from trioeval.evaluation.registers import SharedData
+from trioeval.evaluation.shared_data import SharedData
 from trioeval.grading import KINDS, Assertion
 from trioeval.grading.grade import rendered
 from trioeval.providers.generic.request import CallVariables

@@ -162,14 +162,24 @@ class PreparedSuite:
     @property
     def order(self) -> Callable[[], Readiness] | None:
         """Decides which steps may start; None if all of them may at once."""
-        steps = self.steps
-        serial = steps.serial_indices
+        return self.order_among(range(len(self.steps)))
+
+    def order_among(self, steps: Sequence[int]) -> Callable[[], Readiness] | None:
+        """Return what decides which of some steps may start, by their positions among them.
+
+        Args:
+            steps: Indices of steps, ascending. All others on which they depend have ended.
+        """
+        if not (self.in_order or self.sharing.any):
+            return None
+        serial: Sequence[int] = self.steps.serial_indices
+        if len(steps) < len(self.steps):
+            places = {step: place for place, step in enumerate(steps)}
+            serial = [places[step] for step in serial if step in places]
         if self.in_order:
             return lambda: SerialReadiness.of(len(steps), serial)
-        if not self.sharing.any:
-            return None
         access = self.access
-        return lambda: CellReadiness.of(len(steps), serial, access)
+        return lambda: CellReadiness.of(len(steps), serial, lambda place: access(steps[place]))
 
 
 @attrs.frozen(kw_only=True)
@@ -190,6 +200,10 @@ class PreparedTask:
     )
     """Prepares it with its tests when they are another task's rows; `prepared` has one placeholder test
     until then. Raises the exceptions of `prepare`, and `InputError`. None if its tests are known."""
+    source_rows: Sequence[Mapping[str, Any]] | None = attrs.field(
+        default=None, eq=False, repr=False
+    )
+    """The rows of another task that its tests are; None while they are not known, and for other tests."""
 
     @property
     def rows(self) -> int | None:

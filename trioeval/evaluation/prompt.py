@@ -5,7 +5,7 @@ Everything here is part of the row's own work: it holds no slot of any lane.
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,10 @@ from trioeval.documents.files import FileContext, names_file
 from trioeval.documents.mistakes import MistakenError
 from trioeval.documents.structure import camel
 from trioeval.errors import InputError, ScriptError, TemplateError
-from trioeval.evaluation.registers import (
-    CONVERSATION_VARIABLE,
-    SharedData,
-    Sharing,
-    conversation_of,
-)
+from trioeval.evaluation.registers import CONVERSATION_VARIABLE, Sharing, conversation_of
+from trioeval.evaluation.row import Row
 from trioeval.evaluation.scripts import LIMIT, Scripts
+from trioeval.evaluation.shared_data import SharedData, SharedPart
 from trioeval.evaluation.transforms import OutputTransform, apply_transform
 from trioeval.grading import output_text
 from trioeval.providers import Reply
@@ -460,6 +457,31 @@ class PromptBuilder:
             self._add_turn(step, prompt, Reply(output=sent, metadata=response["metadata"]))
         if record.get("gradingResult") is not None:
             self.store(step, output)
+
+    def remember(self, row: Row) -> None:
+        """Restore the data that a row left which has ended in another process, as `restore` does."""
+        if row.reply is None or row.prompt is None or not self.shares_data:
+            return
+        if row.reply.output is not None:
+            self._add_turn(row.step, row.prompt, row.reply)
+        if row.verdict is not None:
+            self.store(row.step, row.output)
+
+    def part(self, steps: Iterable[Step]) -> SharedPart | None:
+        """Return the data that some rows need in another process; None without any."""
+        if not self.shares_data:
+            return None
+        # An extension may change the conversation of a row.
+        conversation = None if self.hooked else self._conversation
+        return self.variables.history.part(steps, conversation)
+
+    def add(self, part: SharedPart) -> None:
+        """Add the data of another process. Called before any row starts."""
+        self.variables.history.add(part)
+
+    def _conversation(self, step: Step) -> Hashable | None:
+        is_turn = step.prompt_idx in self.variables.sharing.conversations
+        return self.variables.conversation(step) if is_turn else None
 
 
 def _described(prompt: Prompt) -> str:

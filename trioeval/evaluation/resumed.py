@@ -84,6 +84,11 @@ class ResumedTask(TaskPart):
         """Return the indices of the kept rows, ascending."""
         return array("q", itertools.compress(range(len(self._is_kept)), self._is_kept))
 
+    def without_kept(self, rows: Body) -> TaskPart:
+        """Return the part of a body whose jobs are the rows, without the kept ones."""
+        left = (index for index, is_kept in enumerate(self._is_kept) if not is_kept)
+        return TaskPart(rows, array("q", left))
+
     async def restore(self) -> None:
         """Restore the data of kept rows that others may see. Called first; a checkpoint."""
         await trio.lowlevel.checkpoint()

@@ -9,7 +9,7 @@ A resumed task is the part without a result; a worker of a run on many machines 
 
 import bisect
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -38,11 +38,16 @@ class TaskPart:
     Args:
         body: The body of the whole task.
         jobs: The jobs of its plan, ascending.
+        order: Decides which of them may start, by their positions in the part; None derives that from the
+            plan, which takes as long as that is large.
     """
 
-    def __init__(self, body: Body, jobs: Sequence[int]) -> None:
+    def __init__(
+        self, body: Body, jobs: Sequence[int], order: Callable[[], Readiness] | None = None
+    ) -> None:
         self._body = body
         self._jobs = jobs
+        self._order = order
 
     def plan(self) -> Plan[Any]:
         """Return the plan of these jobs, with consecutive indices."""
@@ -59,8 +64,8 @@ class TaskPart:
             }
             if plan.edges
             else plan.edges,
-            readiness=None
-            if readiness is None or not self._jobs
+            readiness=self._order
+            if self._order is not None or readiness is None or not self._jobs
             else lambda: _PartReadiness(readiness(), self, plan.serial_indices),
             needs_no_lane=None
             if needs_no_lane is None

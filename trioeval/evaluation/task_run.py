@@ -45,6 +45,8 @@ from trioeval.suite.dependencies import Unsatisfied
 if TYPE_CHECKING:
     from trioeval.evaluation.hooks import Hooks
     from trioeval.evaluation.prepared import PreparedTask
+    from trioeval.evaluation.prompt import PromptBuilder
+    from trioeval.evaluation.task_part import TaskPart
 
 # Rows are emitted in index order, so one may wait long for those before it. An observer is notified of its
 # end earlier: as soon as its own record is durable. Everything recorded before it is durable then, too.
@@ -144,10 +146,6 @@ Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 """Returns the observer for the jobs of one task, by the id of the task."""
 
 
-def _same_index(job: int) -> int:
-    return job
-
-
 @attrs.frozen
 class UnstartedRows:
     """Consecutive rows of jobs that never started."""
@@ -231,15 +229,18 @@ class OpenTask:
     """True if rows are always created as soon as their jobs end, because other jobs wait for that."""
     id: str | None = None
     """The task id; None if the suite is a single task."""
-    row_of: RowOf = _same_index
+    row_of: RowOf = int  # the index of the job
     """Returns the row of each of its jobs."""
+    rows_alone: TaskPart | None = None
+    """The body of its rows without the jobs that compare them; None if there are no such jobs."""
+    memory: PromptBuilder | None = None
+    """Contains the data that its rows leave for later ones; None if they leave none."""
     on_start: Callable[[RecordRow], None] | None = None
     """Receives, before its first job starts, the function that records a row earlier than the end of its job.
 
     For jobs with many rows. `Body.rows` still returns all rows of a job, those that are recorded included.
     """
-    elsewhere: RowsElsewhere | None = None
-    """Decides when rows may be performed in other processes; None lets them at any time."""
+    elsewhere: RowsElsewhere | None = None  # None lets other processes perform rows at any time
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]

@@ -64,6 +64,10 @@ class KeptJob(Protocol):
         """Return the name of the job that an earlier attempt created, also one of a run that was killed."""
         ...
 
+    def note(self, name: str, /) -> None:
+        """Record the name of a new job."""
+        ...
+
     async def keep(self, name: str, /) -> None:
         """Record the name of a new job, and wait until the record is durable."""
         ...

@@ -28,10 +28,11 @@ from trioeval.evaluation.outcomes import TaskEnd
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.prompt import PromptBuilder, VariableSource
 from trioeval.evaluation.provider_calls import ReplyCache, ReplySource
-from trioeval.evaluation.registers import SharedData
 from trioeval.evaluation.row import RowIds, TaskRows
 from trioeval.evaluation.scoring import Scoring
 from trioeval.evaluation.scripts import Scripts, open_scripts
+from trioeval.evaluation.shared_data import SharedData
+from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import AdaptTask, Body, KeptTaskRows, OpenTask, TaskRun
 from trioeval.evaluation.transforms import read_output_transform
 from trioeval.kernel import Lanes
@@ -129,10 +130,10 @@ async def _perform_late(
         return "cut" if lacking is not None and lacking.how == "cut" else "incomplete"
     # Files are read in a thread, so that other tasks continue.
     prepared = await trio.to_thread.run_sync(lambda: settle(left.rows()), abandon_on_cancel=True)
-    part = attrs.evolve(part, prepared=prepared, prepare_with_rows=None)
+    part = attrs.evolve(part, prepared=prepared, prepare_with_rows=None, source_rows=left.rows())
     options.settled(part)
     async with AsyncExitStack() as stack:
-        return await run.perform(await _open(part, stack, options, is_late=True), lacking)
+        return await run.perform(await _open(part, stack, options), lacking)
 
 
 async def _open_dataset(
@@ -213,10 +214,8 @@ async def _open_asker(
     return asker, scripts
 
 
-async def _open(
-    part: PreparedTask, stack: AsyncExitStack, options: TaskOptions, *, is_late: bool = False
-) -> OpenTask:
-    prepared = part.prepared
+async def _open(part: PreparedTask, stack: AsyncExitStack, options: TaskOptions) -> OpenTask:
+    prepared, is_late = part.prepared, part.source_rows is not None
     asker, scripts = await _open_asker(
         part, stack, options, row_ids=RowIds(prepared.steps), are_data=is_late
     )
@@ -291,10 +290,15 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, options: TaskOpti
 
         whole = ComparedEval(body, steps, layout, prepared.lane_names, graders)
     task = OpenTask(
-        whole, suite_options.salvage_rounds, hooks, max_live_jobs=suite_options.max_live_jobs
+        whole,
+        suite_options.salvage_rounds,
+        hooks,
+        max_live_jobs=suite_options.max_live_jobs,
+        memory=tools,
     )
     if layout.compares:
-        task = attrs.evolve(task, row_of=layout.step)
+        alone = TaskPart(body, range(len(steps)))
+        task = attrs.evolve(task, row_of=layout.step, rows_alone=alone)
     if agents is None:
         return task
     from trioeval.agent.placed import PlacedCases
@@ -383,6 +387,7 @@ async def _resumed(
         task,
         body=resumed,
         kept=KeptTaskRows(rows, resumed.kept_rows()),
+        rows_alone=None if task.rows_alone is None else resumed.without_kept(task.rows_alone),
         row_of=lambda place: row_of(resumed.job(place)),
     )
 

@@ -14,7 +14,9 @@ import attrs
 import trio
 
 from trioeval.agent.journal import AgentJournal, RunningAttempt
+from trioeval.agent.protocols import AgentEvent
 from trioeval.errors import AgentError
+from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.scaleout.messages import AttemptGone, AttemptProcess, Message
 
 
@@ -56,19 +58,27 @@ class ForwardedProcesses(AgentJournal):
 
 
 @attrs.define(eq=False, repr=False)
-class WorkerProcesses:
-    """The processes of agents on all workers, as the coordinator knows them."""
+class WorkerAgents:
+    """The agents on all workers, as the coordinator knows them."""
 
     _journal_of: Callable[[str | None], AgentJournal | None] | None
     """Returns the journal of a task's processes; None without a journal."""
+    tasks: dict[str | None, RowsElsewhere | None] = attrs.field(init=False, factory=dict)
+    """The tasks that take events of their cases, by id."""
     _running: dict[tuple[str | None, int], dict[str, RunningAttempt]] = attrs.field(
         init=False, factory=dict
     )
     """The attempts of each row that have processes, by run id."""
     _journals: dict[str | None, AgentJournal | None] = attrs.field(init=False, factory=dict)
 
-    def record(self, message: AttemptProcess | AttemptGone) -> None:
-        """Record what a worker has sent."""
+    def take(self, message: AttemptProcess | AttemptGone | AgentEvent) -> None:
+        """Record a process that a worker has sent, or pass an event on."""
+        if not isinstance(message, AgentEvent):
+            self._record(message)
+        elif (task := self.tasks.get(message.task)) is not None:
+            task.on_event(message)
+
+    def _record(self, message: AttemptProcess | AttemptGone) -> None:
         task = message.task
         if task not in self._journals and self._journal_of is not None:
             self._journals[task] = self._journal_of(task)
@@ -86,7 +96,7 @@ class WorkerProcesses:
         if journal is not None:
             journal.gone(message.run_id)
 
-    def of(self, task: str | None, index: int) -> Sequence[RunningAttempt]:
+    def processes(self, task: str | None, index: int) -> Sequence[RunningAttempt]:
         """Return the attempts of a row that have processes, as far as known."""
         return [*self._running.get((task, index), {}).values()]
 

@@ -9,8 +9,8 @@ Laws: TOTAL, ORDER, ONCE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import trio
@@ -31,7 +31,14 @@ from trioeval.kernel import (
     Plan,
     StopReason,
 )
+from trioeval.scaleout.chains import serial_cuts
+from trioeval.scaleout.shards import MOST_ROWS
 from trioeval.sequences import LazySequence
+
+if TYPE_CHECKING:
+    from trioeval.evaluation.prompt import PromptBuilder
+    from trioeval.evaluation.shared_data import SharedPart
+    from trioeval.scaleout.chain_queues import Chain, ChainQueues
 
 
 @attrs.define(eq=False, repr=False)
@@ -43,6 +50,8 @@ class SentRow:
     """Its job in the plan of the task."""
     index: int
     group: str | None
+    chain: Chain | None = None
+    """The chain that it is a row of."""
     is_over: bool = False
     """True if it needs no worker any more."""
     is_sent: bool = False
@@ -53,6 +62,8 @@ class SentRow:
     """The workers that were lost with it."""
     replies: dict[CallKey, RecordedReply] = attrs.field(factory=dict)
     """The replies that arrived in this execution."""
+    jobs: dict[CallKey, str] = attrs.field(factory=dict)
+    """The jobs at services that its calls have created in this execution, and that have not ended."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -76,11 +87,12 @@ class Block:
             index = task.row_of(job)
             if not isinstance(index, int):
                 raise TypeError(index)
-            self.left[index] = SentRow(self, job, index, task.group_of(job))
+            self.left[index] = SentRow(self, job, index, task.group_of(job), task.chain_of(index))
         self._awaited = len(self.left)
 
     def add(self, row: SentRow, found: Row) -> None:
         """Record the result of a row."""
+        self.task.remember(found)
         self.arrived[row.index] = self.task.record(found)
         del self.left[row.index]
         self.give_up(row)
@@ -122,6 +134,9 @@ class SentTask:
         row_of: Returns the index of the row of a job.
         group_of: Returns the group of the row of a job.
         size: The jobs of a block, ≥ 1.
+        memory: Contains the data that rows leave for later ones.
+        queues: The chains of the task; None if it has none.
+        keeps_jobs: Whether calls of its rows create jobs that are recorded.
     """
 
     def __init__(
@@ -133,6 +148,9 @@ class SentTask:
         row_of: RowOf,
         group_of: Callable[[int], str | None],
         size: int,
+        memory: PromptBuilder | None = None,
+        queues: ChainQueues | None = None,
+        keeps_jobs: bool = False,
     ) -> None:
         self.id = task
         self.body = body
@@ -141,8 +159,11 @@ class SentTask:
         self.record: RecordRow = _unrecorded
         self._sender = sender
         self._size = size
-        self._jobs = 0
-        """The number of jobs of the task."""
+        self._memory = memory if memory is not None and memory.shares_data else None
+        self._queues = queues
+        self.keeps_jobs = keeps_jobs
+        self._cut: BlockJobs | SerialBlocks = BlockJobs(0, size)
+        """The blocks of the task."""
         self._blocks: dict[int, Block] = {}
         """The blocks whose rows have not been returned, by their jobs."""
 
@@ -152,8 +173,29 @@ class SentTask:
 
     def plan(self) -> Plan[range]:
         """Return the plan, whose jobs are blocks: on no lane, and without timeouts, which workers observe."""
-        self._jobs = len(self.body.plan().jobs)
-        return Plan(BlockJobs(self._jobs, self._size), (None,))
+        whole = self.body.plan()
+        if not whole.serial_indices:
+            self._cut = BlockJobs(len(whole.jobs), self._size)
+            return Plan(self._cut, (None,))
+        cuts = serial_cuts(len(whole.jobs), whole.serial_indices, self._size, MOST_ROWS)
+        self._cut = SerialBlocks(tuple(jobs for jobs, _ in cuts))
+        serial = tuple(block for block, (_, is_serial) in enumerate(cuts) if is_serial)
+        return Plan(self._cut, (None,), serial)
+
+    def chain_of(self, index: int) -> Chain | None:
+        """Return the chain of a row; None if it has none."""
+        return None if self._queues is None else self._queues.of(index)
+
+    def remember(self, row: Row) -> None:
+        """Remember the data that a row has left for later ones."""
+        if self._memory is not None:
+            self._memory.remember(row)
+
+    def shared_with(self, rows: Iterable[int]) -> SharedPart | None:
+        """Return the data that earlier rows have left for some rows; None without any."""
+        if self._memory is None:
+            return None
+        return self._memory.part(self._memory.steps[index] for index in rows)
 
     async def perform(self, job: Job[range], _calls: Calls[Any]) -> None:
         """Wait for the rows of a block."""
@@ -168,7 +210,7 @@ class SentTask:
         """Return the rows of a block: those of workers, and others with the reason why they did not run."""
         block = self._blocks.pop(outcome.index, None)
         if block is None:
-            jobs = BlockJobs(self._jobs, self._size).jobs(outcome.index)
+            jobs = self._cut.jobs(outcome.index)
             return [row for job in jobs for row in self.body.rows(_of_job(job, outcome), waits)]
         found = block.arrived
         for row in block.left.values():
@@ -178,7 +220,9 @@ class SentTask:
 
     def unstarted(self, blocks: range) -> UnstartedRows | None:
         """Return the rows of blocks that never started."""
-        cut = BlockJobs(self._jobs, self._size)
+        cut = self._cut
+        if isinstance(cut, SerialBlocks):
+            return None
         jobs = range(cut.jobs(blocks.start).start, cut.jobs(blocks[-1]).stop)
         while jobs:
             found = self.body.unstarted(jobs)
@@ -188,7 +232,9 @@ class SentTask:
         return None
 
     def on_emitted(self, row: Row) -> None:
-        """Do nothing: the body on this machine has no state of rows that it has not run."""
+        """Note that a row and all rows before it are emitted; the body has no other state of them here."""
+        if self._memory is not None:
+            self._memory.on_row_end(row.step)
 
 
 def _unrecorded(row: Row) -> Row:
@@ -244,3 +290,30 @@ class BlockJobs(LazySequence[Job[range]]):
     def count(self, jobs: range) -> int:
         """Return the number of blocks of jobs that begin with a block."""
         return -(-len(jobs) // self.size)
+
+
+@attrs.frozen
+class SerialBlocks(LazySequence[Job[range]]):
+    """The blocks of a task with serial jobs: all jobs of a block are serial, or none."""
+
+    ranges: tuple[range, ...]
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def entry(self, index: int) -> Job[range]:
+        """Return a block."""
+        return Job(index, None, self.ranges[index])
+
+    def jobs(self, block: int) -> range:
+        """Return the jobs of a block."""
+        return self.ranges[block]
+
+
+def continues_chain(row: SentRow, rows: Sequence[SentRow]) -> bool:
+    """Return whether a row that waits is sent with the last one of some rows: both are of one chain."""
+    return bool(rows) and row.chain is not None and row.chain is rows[-1].chain
+
+
+def no_row(_job: int) -> None:
+    """Return None: the rows of a block are several."""

@@ -20,8 +20,6 @@ from typing import Protocol
 import attrs
 import trio
 
-from trioeval.agent.protocols import AgentEvent
-from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
@@ -30,18 +28,14 @@ from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
 from trioeval.run.journal import RunJournal
-from trioeval.scaleout.agents import WorkerProcesses
-from trioeval.scaleout.blocks import Block, SentRow, SentTask
+from trioeval.scaleout.agents import WorkerAgents
+from trioeval.scaleout.blocks import Block, SentRow, SentTask, continues_chain, no_row
+from trioeval.scaleout.chain_queues import ChainQueues
+from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes
-from trioeval.scaleout.messages import (
-    AttemptGone,
-    AttemptProcess,
-    Message,
-    RejectedReply,
-    Shard,
-    WorkerWarning,
-)
+from trioeval.scaleout.messages import CreatedJob, Message, RejectedReply, Shard, WorkerWarning
 from trioeval.scaleout.shards import (
+    AFTER_LOSSES,
     MOST_ROWS,
     SHARDS_AT_ONCE,
     RowKind,
@@ -57,8 +51,6 @@ from trioeval.scaleout.shards import (
 from trioeval.scaleout.single_rows import is_sent_singly, sent_singly
 
 _GATHERED_FOR = 0.005  # seconds in which rows that start together are collected
-_AFTER_LOSSES = (MOST_ROWS, 8, 1)
-"""Most rows of a shard by the number of workers that were lost with its first row."""
 _LIVE_BLOCKS = 1024
 """Least blocks of a task that may wait for rows, so that one slow row does not hold up the others."""
 _MOST_FAILURES = 3
@@ -68,6 +60,9 @@ WORKERS_WITHIN = 60.0
 
 RecordedReplies = Callable[[str | None, int], Sequence[tuple[CallKey, RecordedReply]]]
 """Returns the replies to a row that earlier executions of the run recorded."""
+
+RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
+"""Returns the jobs of a row at services that earlier executions of the run recorded."""
 
 
 class Cluster(Protocol):
@@ -79,6 +74,10 @@ class Cluster(Protocol):
 
     def cancel(self, number: int, /) -> None:
         """Cancel a shard; nothing of it is awaited any more."""
+        ...
+
+    def add_task(self, part: PreparedTask, /) -> None:
+        """Give a task whose tests are the rows of another one to each worker, before its first shard."""
         ...
 
     def stop(self) -> None:
@@ -129,13 +128,16 @@ class Coordinator:
     _journal: RunJournal | None = None
     _observers: Sequence[RecordObserver] = ()
     _recorded: RecordedReplies | None = None
+    _recorded_jobs: RecordedJobs | None = None
     _on_give_up: Callable[[], None] | None = None
     """Called before the coordinator itself stops the run, because its workers fail."""
     _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
     _widths: Mapping[str | None, int] = attrs.field(init=False)
     """The calls that a worker may make at once for rows of each group."""
     _waiting: dict[str | None, deque[SentRow]] = attrs.field(init=False, factory=dict)
-    """The rows that no worker has, by group."""
+    """The rows that may be sent and that no worker has, by group. Those of a chain follow each other."""
+    _queues: list[ChainQueues] = attrs.field(init=False, factory=list)
+    """The chains of all tasks that have some."""
     _rows: dict[tuple[str | None, int], SentRow] = attrs.field(init=False, factory=dict)
     _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
     _workers: dict[str, dict[int, _LiveShard]] = attrs.field(init=False, factory=dict)
@@ -147,10 +149,7 @@ class Coordinator:
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
-    _processes: WorkerProcesses = attrs.field(init=False)
-    """The processes of agents on the workers."""
-    _elsewhere: dict[str | None, RowsElsewhere] = attrs.field(init=False, factory=dict)
-    """The receivers of the events of agents, by task."""
+    _agents: WorkerAgents = attrs.field(init=False)
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
@@ -162,9 +161,9 @@ class Coordinator:
         found = owner_groups(uses, owned_lanes(self._prepared), is_capped=cap is not None)
         return with_case_groups(found, agent_tasks(self._prepared))
 
-    @_processes.default
-    def _make_processes(self) -> WorkerProcesses:
-        return WorkerProcesses(None if self._journal is None else self._journal.agents)
+    @_agents.default
+    def _make_agents(self) -> WorkerAgents:
+        return WorkerAgents(None if self._journal is None else self._journal.agents)
 
     @_widths.default
     def _find_widths(self) -> Mapping[str | None, int]:
@@ -176,19 +175,36 @@ class Coordinator:
 
     def adapt(self, part: PreparedTask, task: OpenTask) -> OpenTask:
         """Return a task whose rows run on the workers."""
+        if part.source_rows is not None:
+            self._cluster.add_task(part)
         groups = {lane: group for (kind, lane), group in self._groups.items() if kind == part.id}
         only, *others = {*groups.values()} or {None}
-        jobs = task.body.plan().jobs
+        alone = task.rows_alone
+        own, row_of = (task.body, task.row_of) if alone is None else (alone, alone.job)
+        jobs = own.plan().jobs
 
         def group_of(job: int) -> str | None:
             return groups.get(jobs[job].lane) if others else only
 
-        if task.elsewhere is not None:
-            self._elsewhere[part.id] = task.elsewhere
         if is_sent_singly(task):
+            self._agents.tasks[part.id] = task.elsewhere
             return sent_singly(self, part.id, task, group_of)
         size = self._block_rows(part.id)
-        body = SentTask(self, part.id, task.body, row_of=task.row_of, group_of=group_of, size=size)
+        chains = Chains.of(part.prepared)
+        queues = None if chains is None else ChainQueues(chains)
+        if queues is not None:
+            self._queues.append(queues)
+        body = SentTask(
+            self,
+            part.id,
+            own,
+            row_of=row_of,
+            group_of=group_of,
+            size=size,
+            memory=task.memory,
+            queues=queues,
+            keeps_jobs=any(spec.keeps_jobs for spec in part.prepared.specs),
+        )
         # As many rows as all workers may have, and those of the next shards.
         rows = max(MOST_ROWS, *self._widths.values())
         most = rows * (SHARDS_AT_ONCE * max(1, len(self._workers)) + 1)
@@ -197,7 +213,7 @@ class Coordinator:
             body=body,
             salvage_rounds=0,
             max_live_jobs=max(_LIVE_BLOCKS, math.ceil(2 * most / size)),
-            row_of=_no_row,
+            row_of=no_row,
             on_start=body.start,
         )
 
@@ -260,12 +276,12 @@ class Coordinator:
                     row = self._rows.get((message.key.task, message.key.index))
                     if row is not None:
                         row.replies.pop(message.key, None)
+                case CreatedJob():
+                    self._record_job(message)
                 case WorkerWarning():
                     self._warn_once(message.text)
-                case AttemptProcess() | AttemptGone():
-                    self._processes.record(message)
-                case AgentEvent():
-                    self._elsewhere[message.task].on_event(message)
+                case _:
+                    self._agents.take(message)
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
@@ -298,6 +314,9 @@ class Coordinator:
         """End the rows that no worker has once the run is stopped."""
         await self._stop.wait()
         self._cluster.stop()
+        for queues in self._queues:
+            for row in queues.waiting():
+                self._give_up_row(row)
         for waiting in self._waiting.values():
             rows = [*waiting]
             waiting.clear()
@@ -319,6 +338,10 @@ class Coordinator:
         if self._stop.is_set():
             self._give_up_row(row)
             return
+        if row.chain is not None:
+            row.chain.wait(row)
+            self._changed.set()
+            return
         waiting = self._waiting.setdefault(row.group, deque())
         if first:
             waiting.appendleft(row)
@@ -338,10 +361,14 @@ class Coordinator:
         if not row.is_over:
             self._rows.pop((row.block.task.id, row.index), None)
             row.block.give_up(row)
+            if row.chain is not None:
+                row.chain.leave(row)
 
     def _forget(self, row: SentRow) -> None:
         """Remove a row whose block has ended, and cancel its shard if that has no other row."""
         self._rows.pop((row.block.task.id, row.index), None)
+        if row.chain is not None:
+            row.chain.leave(row)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
             self._remove_shard(number)
@@ -366,6 +393,9 @@ class Coordinator:
 
     def _send(self) -> None:
         """Send shards until no worker can take more, or no row waits."""
+        for queues in self._queues:
+            for row in queues.release():
+                self._waiting.setdefault(row.group, deque()).append(row)
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
                 if waiting and (worker, group) not in self._supplied:
@@ -392,18 +422,22 @@ class Coordinator:
         if not size and not is_case_group(group):  # more cases may become ready meanwhile
             self._supplied.add((worker, group))
         rows: list[SentRow] = []
-        while waiting and len(rows) < size:
+        while waiting and (len(rows) < size or continues_chain(waiting[0], rows)):
             row = waiting[0]
             if row.is_over:
                 waiting.popleft()
                 continue
-            if row.losses >= len(_AFTER_LOSSES):
+            if row.losses >= len(AFTER_LOSSES):
                 waiting.popleft()
                 self._rows.pop((row.block.task.id, row.index), None)
                 row.block.add_crash(row)
+                if row.chain is not None:
+                    row.chain.leave(row)
+                    self._changed.set()
                 continue
-            size = min(size, _AFTER_LOSSES[row.losses])
-            if rows and (row.block.task is not rows[0].block.task or len(rows) >= size):
+            size = min(size, AFTER_LOSSES[row.losses])
+            is_full = bool(rows) and (row.block.task is not rows[0].block.task or len(rows) >= size)
+            if is_full and not continues_chain(row, rows):
                 break
             rows.append(waiting.popleft())
         if rows:
@@ -433,6 +467,7 @@ class Coordinator:
         self._shards[number] = self._workers[worker][number] = shard
         for row in rows:
             row.is_sent, row.shard = True, number
+        sent = rows[0].block.task
         self._cluster.submit(
             worker,
             Shard(
@@ -441,7 +476,11 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
-                processes=tuple(one for row in rows for one in self._processes.of(task, row.index)),
+                processes=tuple(
+                    one for row in rows for one in self._agents.processes(task, row.index)
+                ),
+                jobs=tuple(job for row in rows for job in self._jobs(row)),
+                shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
         )
 
@@ -452,6 +491,16 @@ class Coordinator:
         if self._recorded is not None and journal is not None and journal.resumed:
             before = self._recorded(row.block.task.id, row.index)
         return [*before, *row.replies.items()]
+
+    def _jobs(self, row: SentRow) -> Sequence[tuple[CallKey, str]]:
+        """Return the recorded jobs of a row, of earlier executions and of this one."""
+        if not row.block.task.keeps_jobs:
+            return ()
+        before: Sequence[tuple[CallKey, str]] = ()
+        journal = self._journal
+        if self._recorded_jobs is not None and journal is not None and journal.resumed:
+            before = self._recorded_jobs(row.block.task.id, row.index)
+        return [*before, *row.jobs.items()]
 
     def _needs_new_reply(self, row: SentRow) -> bool:
         journal = self._journal
@@ -476,6 +525,22 @@ class Coordinator:
             if call.key.role == "attempt":
                 row.losses = 0  # a case may outlive many workers, as long as it makes progress
 
+    def _record_job(self, created: CreatedJob) -> None:
+        """Record a job: also if nothing awaits its row any more, it is paid."""
+        key, name = created.key, created.name
+        row = self._rows.get((key.task, key.index))
+        kept = None if self._journal is None else self._journal.job(key)
+        if name is None:
+            if kept is not None:
+                kept.drop()
+            if row is not None:
+                row.jobs.pop(key, None)
+        else:
+            if kept is not None:
+                kept.note(name)
+            if row is not None:
+                row.jobs[key] = name
+
     def _take_row(self, found: Row) -> None:
         row = self._rows.get((found.task, found.index))
         if row is None:
@@ -484,9 +549,19 @@ class Coordinator:
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
             return  # its worker is closing: the rows of the shard are placed again at its end
+        if row.chain is None:
+            self._add_row(row, found)
+            return
+        for one in row.chain.arrived(found):
+            self._add_row(self._rows[one.task, one.index], one)
+        self._changed.set()
+
+    def _add_row(self, row: SentRow, found: Row) -> None:
         del self._rows[found.task, found.index]
         self._leave_shard(row)
         row.block.add(row, found)
+        if row.chain is not None:
+            row.chain.leave(row)
         if self._waiting.get(row.group):
             self._changed.set()
 
@@ -506,10 +581,6 @@ class Coordinator:
 def _rows_of(group: str | None, shards: Iterable[_LiveShard]) -> int:
     """Return the rows of a group in some shards that have not arrived."""
     return sum(len(shard.left) for shard in shards if shard.group == group)
-
-
-def _no_row(_job: int) -> None:
-    """Return None: the rows of a block are several."""
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ wait, and its callbacks only pass on what happened.
 import functools
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -17,15 +17,14 @@ import trio
 from distributed import Client, Future, LocalCluster
 
 from trioeval.errors import UsageError
-from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.nurseries import open_plain_nursery
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers
 from trioeval.scaleout.agents import AgentsFolder
 from trioeval.scaleout.coordinator import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.messages import Shard, WorkerFacts, unpack
-from trioeval.scaleout.plain_rows import FindStep
-from trioeval.scaleout.plugin import RunPlugin, perform_shard, stop_rows, worker_facts
+from trioeval.scaleout.plugin import RunPlugin, perform_shard, put_rows, stop_rows, worker_facts
 from trioeval.scaleout.worker import LoadSuite
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
@@ -45,6 +44,23 @@ _LOCAL_SETTINGS = {
 """The settings of a cluster of this machine, without statistics that nobody reads but that cost computing."""
 
 
+@attrs.frozen(eq=False, repr=False)
+class StepFinder:
+    """Finds the step of a row and its provider; a `FindStep`."""
+
+    _parts: dict[str | None, PreparedSuite]
+
+    def __call__(self, task: str | None, index: int) -> tuple[Step, ProviderEntry]:
+        """Return the step of a row and its provider."""
+        steps = self._parts[task].steps
+        step = steps[index]
+        return step, steps.suite.providers[step.column.provider_index]
+
+    def add(self, part: PreparedTask) -> None:
+        """Set the tests of a task, which were not known before."""
+        self._parts[part.id] = part.prepared
+
+
 @attrs.define(eq=False, repr=False)
 class DaskCluster:
     """The workers of a Dask cluster for one run; a `Cluster`."""
@@ -53,13 +69,17 @@ class DaskCluster:
     _name: str
     """The name of the plugin, and the beginning of the keys of tasks."""
     _own: WorkerFacts
-    _find: FindStep
+    _steps: StepFinder
     _warn: Callable[[str], None]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
     _events: ClusterEvents | None = attrs.field(init=False, default=None)
     _sessions: dict[str, str] = attrs.field(init=False, factory=dict)
     """The session of each worker that can run shards."""
     _futures: dict[int, Future[int]] = attrs.field(init=False, factory=dict)
+    _late: dict[str, Sequence[Mapping[str, Any]]] = attrs.field(init=False, factory=dict)
+    """The rows of other tasks that are tests, by the tasks that have them."""
+    _given: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """The sessions that have the rows of a task."""
     _nursery: trio.Nursery | None = attrs.field(init=False, default=None)
     _requests: trio.MemorySendChannel[Callable[[], Any]] | None = attrs.field(
         init=False, default=None
@@ -121,6 +141,11 @@ class DaskCluster:
         """Cancel a shard."""
         self._request(functools.partial(self._cancel, number))
 
+    def add_task(self, part: PreparedTask) -> None:
+        """Give a task whose tests are the rows of another one to each worker, before its first shard."""
+        self._steps.add(part)
+        self._late[part.id or ""] = part.source_rows or ()
+
     def stop(self) -> None:
         """Let all workers start no more rows."""
         self._request(self._stop)
@@ -149,6 +174,11 @@ class DaskCluster:
             self._report(functools.partial(self._ended, number, error))
 
     def _submit(self, worker: str, session: str, shard: Shard) -> None:
+        task = shard.task or ""
+        if task in self._late and (session, task) not in self._given:
+            rows = self._late[task]
+            self._client.run(put_rows, self._name, task, rows, workers=[worker])
+            self._given.add((session, task))
         key = f"{self._name}-{shard.number}"
         future = self._client.submit(
             perform_shard,
@@ -225,7 +255,7 @@ class DaskCluster:
 
     def _received(self, data: bytes) -> None:
         if self._events is not None:
-            self._events.on_messages(unpack(data, self._find))
+            self._events.on_messages(unpack(data, self._steps))
 
     def _start_join(self, worker: str) -> None:
         if self._nursery is not None:
@@ -243,16 +273,9 @@ class DaskCluster:
             self._events.on_loss(worker)
 
 
-def steps_of(prepared: PreparedSuite) -> FindStep:
-    """Return a function that finds the step of a row and its provider."""
-    parts = {part.id: part.prepared for part in prepared.parts}
-
-    def find(task: str | None, index: int) -> tuple[Step, ProviderEntry]:
-        steps = parts[task].steps
-        step = steps[index]
-        return step, steps.suite.providers[step.column.provider_index]
-
-    return find
+def steps_of(prepared: PreparedSuite) -> StepFinder:
+    """Return an object that finds the step of a row and its provider."""
+    return StepFinder({part.id: part.prepared for part in prepared.parts})
 
 
 @asynccontextmanager

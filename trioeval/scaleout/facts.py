@@ -1,6 +1,7 @@
 """The facts that all workers of a run must share with its coordinator, and its refusals."""
 
 import hashlib
+import pickle
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,8 +13,13 @@ from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
+from trioeval.providers import Provider
+from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.programs import AGENT_RUNS
+from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
+from trioeval.scaleout.before_all import extension_refusals
+from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.messages import WorkerFacts
 from trioeval.scaleout.shards import LaneUse
 from trioeval.text import counted
@@ -103,23 +109,32 @@ def refusals(prepared: PreparedSuite) -> Iterator[str]:
 
 def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
-    why = prepared.why_in_order
-    reads = "rows that read what others store (storeOutputAs, _conversation)"
+    is_single = is_agent(settings) or is_question_eval(settings)
     found = {
         "columns (type: columns)": is_columns(settings),
-        "tests from the rows of another task": part.prepare_with_rows is not None,
-        "providers that are functions of the program": prepared.has_own_providers,
-        "simulated users (promptfoo:simulated-user)": prepared.has_simulated_users,
-        "providers of videos": any(spec.keeps_jobs for spec in prepared.specs),
-        "extensions": bool(prepared.extensions),
-        f"rows that run one after another, because {why}": why is not None,
-        reads: why is None and prepared.sharing.any,
-        "serial tests (runSerially)": bool(prepared.steps.serial_indices),
-        "assertions that compare outputs (select-best, max-score)": any(
-            span.compared for span in prepared.steps.spans
-        ),
+        "rows of agents or questions that share data, run serially or are compared": is_single
+        and Chains.of(prepared) is not None,
+        "extensions of agents or questions": is_single and bool(prepared.extensions),
     }
-    return (what for what, is_so in found.items() if is_so)
+    yield from (what for what, is_so in found.items() if is_so)
+    yield from extension_refusals(part)
+    for spec in prepared.specs:
+        if isinstance(spec.settings, CustomSettings) and not _can_import(
+            spec.settings.own.function
+        ):
+            yield (
+                f"provider {spec.settings.name}, which other processes cannot import "
+                "(define its function at the top of a module other than the main program)"
+            )
+
+
+def _can_import(function: Provider) -> bool:
+    """Return whether another process gets the same function by its name."""
+    try:
+        data = pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return b"__main__" not in data
 
 
 # The lanes of a suite that only one worker may use.
@@ -127,13 +142,24 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
 
 def lane_uses(prepared: PreparedSuite) -> Sequence[LaneUse]:
     """Return the lanes that the rows of a suite may use."""
-    return [
-        LaneUse((part.id, lane), frozenset({lane, *part.prepared.judge_lanes}))
-        for part in prepared.parts
-        for lane in dict.fromkeys(
-            part.prepared.lane_names[place] for place in part.prepared.steps.used_providers
+    return [use for part in prepared.parts for use in _task_lane_uses(part)]
+
+
+def _task_lane_uses(part: PreparedTask) -> Iterator[LaneUse]:
+    prepared = part.prepared
+    lanes = [*dict.fromkeys(prepared.lane_names[place] for place in prepared.steps.used_providers)]
+    users = {
+        prepared.lane_names[stretch.shape.user.place]
+        for stretch in prepared.steps.stretches
+        if stretch.shape.user is not None
+    }
+    chains = Chains.of(prepared)
+    # A chain runs on one worker, which then makes all of its calls.
+    with_others = lanes if chains is not None and chains.use_several_lanes else ()
+    for lane in lanes:
+        yield LaneUse(
+            (part.id, lane), frozenset({lane, *with_others, *users, *prepared.judge_lanes})
         )
-    ]
 
 
 def agent_tasks(prepared: PreparedSuite) -> frozenset[str | None]:

@@ -17,6 +17,7 @@ from trioeval.agent.journal import RunningAttempt
 from trioeval.agent.protocols import AgentEvent
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.row import Row
+from trioeval.evaluation.shared_data import SharedPart
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 
 
@@ -35,6 +36,10 @@ class Shard:
     """The rows that ignore recorded and cached replies."""
     processes: tuple[RunningAttempt, ...] = ()
     """The attempts at these rows whose processes may still run, because their workers were lost."""
+    shared: SharedPart | None = None
+    """What rows that have ended left for these."""
+    jobs: tuple[tuple[CallKey, str], ...] = ()
+    """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,8 +93,24 @@ class AttemptGone:
     """The run id of the attempt."""
 
 
+@attrs.frozen
+class CreatedJob:
+    """A job that a call has created at its service."""
+
+    key: CallKey
+    name: str | None
+    """The name of the job; None if it has ended."""
+
+
 Message: TypeAlias = (
-    CallRecord | Row | RejectedReply | WorkerWarning | AttemptProcess | AttemptGone | AgentEvent
+    CallRecord
+    | Row
+    | RejectedReply
+    | WorkerWarning
+    | CreatedJob
+    | AttemptProcess
+    | AttemptGone
+    | AgentEvent
 )
 """A message of a worker, sent as soon as its event happens."""
 

@@ -2,7 +2,8 @@
 """Rows and calls as plain data, which is pickled and read in a third of the time of their objects.
 
 An attribute that has its default is left out. So are the step and the provider of a row, which both sides
-have, and the assertions of its verdicts, which are those of the step.
+have, and the assertions of its verdicts, which are those of the step. A test that an extension has changed is
+sent without its provider, whose config may contain a key.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class PlainWriter:
         """Return the data of a row."""
         data = _ROW.data(row)
         assertions = row.step.test.assertions
+        if row.planned is not None:
+            data["changed"] = (attrs.evolve(row.step.test, provider=None), row.step.vars)
         if row.reply is not None:
             data["reply"] = self._place(row.reply)
         if row.verdict is not None:
@@ -127,6 +130,11 @@ class PlainReader:
     def row(self, data: _Values) -> Row:
         """Return a row; changes its data."""
         step, provider = self._find(data.get("task"), data["index"])
+        planned = None
+        if (changed := data.pop("changed", None)) is not None:
+            planned, (test, variables) = step, changed
+            test = attrs.evolve(test, provider=step.test.provider)
+            step = attrs.evolve(step, test=test, vars=variables)
         assertions = step.test.assertions
         if (reply := data["reply"]) is not None:
             data["reply"] = self._replies[reply]
@@ -137,7 +145,7 @@ class PlainReader:
         for name in ("spent", "lost"):
             if name in data:
                 data[name] = _judges(data[name])
-        return Row(step=step, provider=provider, planned=None, **data)
+        return Row(step=step, provider=provider, planned=planned, **data)
 
     def call(self, data: _Values) -> CallRecord:
         """Return a call; changes its data."""

@@ -5,6 +5,7 @@ import asyncio
 import functools
 import gc
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
@@ -98,6 +99,11 @@ async def worker_facts(name: str, dask_worker: Worker) -> WorkerFacts:
 def stop_rows(name: str, dask_worker: Worker) -> None:
     """Let a worker start no more rows; called on its event loop."""
     _session(name, dask_worker).stop()
+
+
+def put_rows(name: str, task: str, rows: Sequence[Mapping[str, Any]], dask_worker: Worker) -> None:
+    """Give a worker the rows of another task that are the tests of a task."""
+    _session(name, dask_worker).put_rows(task, rows)
 
 
 def perform_shard(name: str, session: str, key: str, shard: Shard) -> int:

@@ -10,6 +10,8 @@ FIRST_ROWS = 32
 """Least rows of a shard, as far as there are as many: a message for each row would cost more than the row."""
 MOST_ROWS = 1000
 """Most rows of a shard, which also bounds the memory of the coordinator."""
+AFTER_LOSSES = (MOST_ROWS, 8, 1)
+"""Most rows of a shard by the number of workers that were lost with its first row."""
 SHARD_SECONDS = 5.0
 """Intended seconds of work of a shard."""
 _LEAST_SECONDS = 0.1

@@ -11,10 +11,10 @@ import functools
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import trio
@@ -25,16 +25,15 @@ from trioeval.errors import TrioevalError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row, RowsNotRun
-from trioeval.evaluation.task_part import TaskPart
-from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import Lanes
-from trioeval.question_eval.events import QuestionEvents
+from trioeval.providers.base import KeptJob
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.agents import AgentsFolder, ForwardedProcesses
 from trioeval.scaleout.facts import suite_digest, versions
 from trioeval.scaleout.messages import (
+    CreatedJob,
     Message,
     RejectedReply,
     Shard,
@@ -42,6 +41,7 @@ from trioeval.scaleout.messages import (
     WorkerWarning,
     pack,
 )
+from trioeval.scaleout.shard_task import shard_task
 
 if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
@@ -106,6 +106,36 @@ class MessageBatch:
             self.flush()
 
 
+@attrs.frozen(eq=False, repr=False)
+class ForwardedJob:
+    """The record of the job of one call, which the coordinator keeps; a `KeptJob`."""
+
+    _key: CallKey
+    _batch: MessageBatch
+    _names: dict[CallKey, str]
+    """The jobs of the calls of a shard that have not ended."""
+
+    def find(self) -> str | None:
+        """Return the name of the job, which may have come with the shard."""
+        return self._names.get(self._key)
+
+    def note(self, name: str, /) -> None:
+        """Send the name of a new job at once."""
+        self._names[self._key] = name
+        self._batch.add(CreatedJob(self._key, name))
+        self._batch.flush()
+
+    async def keep(self, name: str, /) -> None:
+        """Send the name of a new job at once."""
+        self.note(name)
+        await trio.lowlevel.checkpoint()
+
+    def drop(self) -> None:
+        """Send that the job has ended."""
+        if self._names.pop(self._key, None) is not None:
+            self._batch.add(CreatedJob(self._key, None))
+
+
 @attrs.define(eq=False, repr=False)
 class ForwardingJournal(RunJournal):
     """The journal of a shard, which sends all records to the coordinator."""
@@ -113,6 +143,11 @@ class ForwardingJournal(RunJournal):
     _shard: Shard
     _batch: MessageBatch
     _replies: dict[CallKey, RecordedReply] = attrs.field(init=False)
+    _jobs: dict[CallKey, str] = attrs.field(init=False)
+
+    @_jobs.default
+    def _find_jobs(self) -> dict[CallKey, str]:
+        return dict(self._shard.jobs)
 
     @_replies.default
     def _find_replies(self) -> dict[CallKey, RecordedReply]:
@@ -138,9 +173,9 @@ class ForwardingJournal(RunJournal):
         """Return a reply that came with the shard."""
         return self._replies.get(key)
 
-    def job(self, _key: CallKey, /) -> NoReturn:
-        """Raise: suites whose replies are kept jobs do not run on workers."""
-        raise NotImplementedError
+    def job(self, key: CallKey, /) -> KeptJob:
+        """Return the record of the job of a call, which is sent as it changes."""
+        return ForwardedJob(key, self._batch, self._jobs)
 
     def row(self, row: Row, /) -> None:
         """Send a row."""
@@ -221,6 +256,11 @@ class WorkerSession:
     _batch: MessageBatch = attrs.field(init=False)
     _prepared: PreparedSuite | None = attrs.field(init=False, default=None)
     _lanes: Lanes | None = attrs.field(init=False, default=None)
+    _source_rows: dict[str, Sequence[Mapping[str, Any]]] = attrs.field(init=False, factory=dict)
+    """The rows that are tests of other tasks, by those tasks."""
+    _parts: dict[str | None, PreparedTask] = attrs.field(init=False, factory=dict)
+    """The tasks whose tests are known, by their ids."""
+    _preparing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     @_batch.default
     def _make_batch(self) -> MessageBatch:
@@ -255,6 +295,10 @@ class WorkerSession:
             raise trio.RunFinishedError
         trio.from_thread.run_sync(self._begin, running, trio_token=self._token)
         return running.ended.result()
+
+    def put_rows(self, task: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Set the rows of another task that are the tests of a task, before its first shard."""
+        self._source_rows.setdefault(task, rows)
 
     def cancel(self, key: str) -> None:
         """Cancel a running shard; others are not affected."""
@@ -342,7 +386,7 @@ class WorkerSession:
         prepared = self._prepared
         if prepared is None:
             raise trio.RunFinishedError
-        (part,) = (one for one in prepared.parts if one.id == shard.task)
+        part = await self._part(prepared, shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
             prepared = attrs.evolve(prepared, tasks=(alone,))
@@ -355,10 +399,23 @@ class WorkerSession:
                 run_id=self._run_id,
                 warn=self._warn,
                 journal=ForwardingJournal(shard, self._batch),
-                adapt=functools.partial(restricted, shard.rows),
+                adapt=functools.partial(shard_task, shard),
                 agents=self._agents(),
             ),
         )
+
+    async def _part(self, prepared: PreparedSuite, task: str | None) -> PreparedTask:
+        """Return a task, with its tests also if they are rows of another one."""
+        async with self._preparing:
+            found = self._parts.get(task)
+            if found is not None:
+                return found
+            (part,) = (one for one in prepared.parts if one.id == task)
+            # The coordinator sends them before the first shard.
+            rows = self._source_rows.get(task or "")
+            part = await trio.to_thread.run_sync(settled_task, part, rows)
+            self._parts[task] = part
+            return part
 
     def _agents(self) -> AgentOptions | None:
         if self._folder is None:
@@ -379,19 +436,15 @@ async def _ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - the journal has se
     """Ignore an emitted row."""
 
 
-def restricted(rows: Sequence[int], _part: PreparedTask, task: OpenTask) -> OpenTask:
-    """Return a task that runs only some of its rows.
+def settled_task(part: PreparedTask, rows: Sequence[Mapping[str, Any]] | None) -> PreparedTask:
+    """Return a task with its tests, also if they are the rows of another one.
 
     Args:
-        rows: Their indices, ascending.
-        _part: The task.
-        task: The open task, each of whose jobs is one row.
+        part: The task.
+        rows: Those rows; None for other tests.
     """
-    body = TaskPart(task.body, rows)
-    if isinstance(task.observer, QuestionEvents):
-        task.observer.rows = rows
-    # All rows of a shard may run at once: the coordinator has bounded their number, and starts no more after
-    # a failure that is to stop the task.
-    return attrs.evolve(
-        task, body=body, row_of=body.job, max_live_jobs=max(1, len(rows)), stop=None
-    )
+    prepare = part.prepare_with_rows
+    if prepare is None or rows is None:
+        return part
+    prepared = prepare(rows)
+    return attrs.evolve(part, prepared=prepared, prepare_with_rows=None, source_rows=rows)

@@ -47,8 +47,8 @@ class StoredJob:
             return None
         return None if found is None else found[0]
 
-    async def keep(self, name: str, /) -> None:
-        """Record the name of a job, and wait until that is durable."""
+    def note(self, name: str, /) -> None:
+        """Record the name of a job."""
         key = self._key
         self._names[key] = name
 
@@ -59,6 +59,10 @@ class StoredJob:
             )
 
         self._writer.put(StepWrite(write))
+
+    async def keep(self, name: str, /) -> None:
+        """Record the name of a job, and wait until that is durable."""
+        self.note(name)
         await self._writer.wait_done(urgent=True)
 
     def drop(self) -> None:
@@ -79,3 +83,18 @@ class StoredJob:
     @property
     def _row_key(self) -> int:
         return self._place.key(self._key.task, self._key.index)
+
+
+def read_jobs(connection: sqlite3.Connection, key: int, row: CallKey) -> list[tuple[CallKey, str]]:
+    """Return the jobs of the calls of a row.
+
+    Args:
+        connection: The database.
+        key: The key of the row.
+        row: The identity of any of its calls.
+    """
+    found = connection.execute("SELECT role, question, row_id, name FROM job WHERE key = ?", (key,))
+    return [
+        (attrs.evolve(row, role=role, question=question, row=row_id), name)
+        for role, question, row_id, name in found
+    ]

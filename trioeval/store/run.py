@@ -29,7 +29,7 @@ from trioeval.run import PreparedSuite, Row, RowsNotRun
 from trioeval.run.journal import RunJournal
 from trioeval.run.same_rows import same_rows
 from trioeval.store.database import RunLock, media_folder
-from trioeval.store.jobs import StoredJob
+from trioeval.store.jobs import StoredJob, read_jobs
 from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
@@ -379,6 +379,17 @@ class StoredRun(RunJournal):
             return []
         found = ((key, self.recorded_reply(key)) for key in keys)
         return [(key, reply) for key, reply in found if reply is not None]
+
+    def recorded_jobs(self, task: str | None, index: int) -> list[tuple[CallKey, str]]:
+        """Return the jobs of a row that earlier executions recorded; none if they are unreadable."""
+        part = self._parts.get(task)
+        if not self._resumed or part is None:
+            return []
+        key = CallKey(task, index, "provider", b"")
+        try:
+            return read_jobs(self._read(), part << INDEX_BITS | index, key)
+        except sqlite3.Error:
+            return []
 
     def reject(self, key: CallKey, /) -> None:
         """Record that the reply to this request was unusable: no later execution reuses it."""

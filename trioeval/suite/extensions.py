@@ -96,6 +96,9 @@ def with_before_all(
     """
     from trioeval.suite.sources.code import call_function
 
+    if suite.before_all is not None:
+        return attrs.evolve(suite, **suite.before_all)
+    given = suite
     for position, extension in enumerate(extensions):
         if not extension.handles("beforeAll"):
             continue
@@ -111,13 +114,18 @@ def with_before_all(
             returned = call_function(extension.file, target, arguments, context)
             if returned:
                 returned_suite = _suite_in(returned)
-                changed = _changed(suite, returned_suite, context, converter(suite, context))
-                suite = complete(changed, returned_suite.get("tests"))
+                suite = _changed(suite, returned_suite, context, converter(suite, context))
+                suite = complete(suite, returned_suite.get("tests"))
         except MistakenError as error:
             raise MistakenError(
                 *(_in_extension(part, extension, position) for part in error.parts)
             ) from None
-    return suite
+    changed = {
+        field.name: getattr(suite, field.name)
+        for field in attrs.fields(Suite)
+        if getattr(suite, field.name) is not getattr(given, field.name)
+    }
+    return attrs.evolve(suite, before_all=changed)
 
 
 def read_returned_test(returned: Any, structure: cattrs.Converter, *, is_data: bool) -> Test:

@@ -226,9 +226,13 @@ class MemoryJob:
         found = [one for one in every if isinstance(one, NamedJob) and one.key == self._key]
         return found[-1].name if found else None
 
+    def note(self, name: str) -> None:
+        """Record the name of a job."""
+        self._writes.append(NamedJob(self._key, name))
+
     async def keep(self, name: str) -> None:
         """Record the name of a job; it is durable at once."""
-        self._writes.append(NamedJob(self._key, name))
+        self.note(name)
 
     def drop(self) -> None:
         """Remove the record."""

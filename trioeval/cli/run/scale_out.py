@@ -20,6 +20,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask
 from trioeval.scaleout.address import ClusterAddress, read_address
 from trioeval.scaleout.agents import shared_folder
+from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 
@@ -38,6 +39,8 @@ class WorkerSuite:
 
     suite: Path | None
     flags: RunFlags
+    changes: SuiteChanges
+    """What its extensions have changed, which are not called again."""
 
     def __call__(self) -> PreparedSuite:
         """Load and prepare the suite.
@@ -48,6 +51,7 @@ class WorkerSuite:
         from trioeval.cli.run.run import prepare_with_flags
 
         loaded = load(self.suite, self.flags)
+        loaded = attrs.evolve(loaded, suite=with_changes(loaded.suite, self.changes))
         environment = read_environment({**loaded.environ, **loaded.suite.env})
         flags = resolve_settings(loaded.suite, self.flags)
         changed = with_flags(loaded.suite, flags, environment)
@@ -87,6 +91,7 @@ class OpenWorkers:
             run,
             observers,
             run.recorded_replies,
+            run.recorded_jobs,
             stopping.workers_failed,
         )
         self._cluster.connect(coordinator)
@@ -129,7 +134,7 @@ class ScaleOut:
         check_suite(prepared, _unusable(flags))
         # What only this process does is left out.
         sent = attrs.evolve(given, begin=StartFlags(), output=OutputFlags())
-        return cls(address, WorkerSuite(suite, sent))
+        return cls(address, WorkerSuite(suite, sent, suite_changes(prepared)))
 
     @asynccontextmanager
     async def open(
