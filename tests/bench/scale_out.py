@@ -1,8 +1,12 @@
 """Rows of echo a second, here and on worker processes: `python tests/bench/scale_out.py [rows]`.
 
-Prints the seconds of each run from the first to the last row, without the start of the workers, and the
-computing of this process, which bounds the rows a second of any number of workers.
+Prints for each run, without the start of the workers, the time from the first to the last row and the
+computing: of the thread of the run, which bounds the rows a second of any number of workers; of this process,
+which with workers of this machine includes Dask's scheduler; and of all workers. Computing hardly depends on
+what else the machine does, the time does.
 """
+
+from __future__ import annotations
 
 import functools
 import gc
@@ -12,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import attrs
+import psutil  # type: ignore[import-untyped]
 import trio
 
 from trioeval.run import Row, RunOptions, prepare, run_with_options
@@ -24,15 +30,43 @@ async def ignore(_row: Row) -> None:
     """Ignore a row."""
 
 
-async def seconds(path: str, workers: int) -> tuple[float, float]:
-    """Return the seconds of a run on some workers, or in this process for 0, and of its own computing."""
+@attrs.frozen
+class Costs:
+    """Seconds of time and of computing; as an instant, since any start."""
+
+    time: float
+    thread: float
+    """Computing of this thread."""
+    process: float
+    workers: float
+    """Computing of the child processes."""
+
+    @classmethod
+    def now(cls) -> Costs:
+        """Return the costs until now."""
+        children = psutil.Process().children(recursive=True)
+        computed = sum(sum(child.cpu_times()[:2]) for child in children)
+        return cls(time.perf_counter(), time.thread_time(), time.process_time(), computed)
+
+    def since(self, before: Costs, rows: int) -> str:
+        """Return the costs since an instant as text."""
+        spent = [
+            now - then for now, then in zip(attrs.astuple(self), attrs.astuple(before), strict=True)
+        ]
+        took, here, process, workers = (1e6 * seconds / rows for seconds in spent)
+        computing = f"{here:4.0f} us here, {process:4.0f} with Dask, {workers:4.0f} in workers"
+        return f"{spent[0]:7.1f} s, {took:6.0f} us a row; computing a row: {computing}"
+
+
+async def run(path: str, workers: int, rows: int) -> str:
+    """Return the costs of a run on some workers, or in this process for 0."""
     prepared, stop = prepare(path), trio.Event()
     gc.freeze()  # as the command does
     gc.set_threshold(50_000)
     if not workers:
-        began_at, computed = time.perf_counter(), time.process_time()
+        before = Costs.now()
         await run_with_options(prepared, RunOptions(emit=ignore))
-        return time.perf_counter() - began_at, time.process_time() - computed
+        return Costs.now().since(before, rows)
     opened = open_cluster(
         LocalWorkers(workers),
         prepared,
@@ -43,12 +77,12 @@ async def seconds(path: str, workers: int) -> tuple[float, float]:
     async with opened as cluster:
         coordinator = Coordinator(cluster, prepared, stop, print)
         cluster.connect(coordinator)
-        began_at, computed = time.perf_counter(), time.process_time()
+        before = Costs.now()
         async with open_coordinator(coordinator):
             await run_with_options(
                 prepared, RunOptions(emit=ignore, stop=stop, adapt=coordinator.adapt)
             )
-        return time.perf_counter() - began_at, time.process_time() - computed
+        return Costs.now().since(before, rows)
 
 
 def main() -> None:
@@ -64,10 +98,8 @@ def main() -> None:
         path = Path(folder) / "suite.json"
         path.write_text(json.dumps(suite))
         for workers in (0, 1, 2):
-            took, computed = trio.run(seconds, str(path), workers)
             name = f"{workers} workers" if workers else "this process"
-            each, here = 1e6 * took / rows, 1e6 * computed / rows
-            print(f"{name:>14}: {took:7.1f} s, {each:6.0f} us a row, {here:6.0f} us of them here")
+            print(f"{name:>14}: {trio.run(run, str(path), workers, rows)}")
 
 
 if __name__ == "__main__":
