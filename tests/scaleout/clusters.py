@@ -98,6 +98,7 @@ async def run_on(
         async with open_coordinator(coordinator):
             options = RunOptions(emit=emit, stop=run.stop, adapt=coordinator.adapt)
             await run_with_options(prepared, options)
+        cluster.disconnect()
     return run
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from asked_questions import quiz
 from clusters import ClusterRun, local_cluster, plain, processes, run_on, written
 from distributed import LocalCluster
+from test_scaleout_questions import timeless
 
 from trioeval.errors import UsageError
 from trioeval.kernel import StopReason
@@ -65,6 +67,25 @@ def test_rows_of_a_free_provider_are_those_of_one_process(
     local = trio.run(collect, path)
     run = trio.run(run_on, cluster.scheduler_address, path)
     assert plain(run.rows) == plain(local)
+    assert not run.warnings
+
+
+def test_questions_on_workers_are_those_of_one_process(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Their rows, with tools and events, survive the way from a worker; a model is a function."""
+    (tmp_path / "model.py").write_text(
+        "def call_api(prompt, options, context):\n"
+        "    choice = 'Blue' if 'Colour 1?' in prompt else 'Red'\n"
+        "    return {'output': f'<answer>{choice}</answer>', 'tokenUsage': {'total': 7}}\n"
+    )
+    entry = {"concurrency": 3, "budget": {"maxSteps": 2}}
+    document = {**quiz(tmp_path, 12, entry=entry), "providers": [f"python:{tmp_path}/model.py"]}
+    path = written(tmp_path, document)
+    local = trio.run(collect, path)
+    run = trio.run(run_on, cluster.scheduler_address, path)
+    assert timeless(run.rows) == timeless(local)
+    assert [row.status.value for row in run.rows].count("pass") == 1
     assert not run.warnings
 
 

@@ -51,6 +51,8 @@ class AgentOptions:
     """Orders the cases of all programs; None lets every case start at once."""
     observe: AgentObserver | None = None
     """Called with every event."""
+    are_placed: bool = False
+    """True if another process has decided that it is the turn of the cases, in folders that it has made."""
     bus_stats: BusStats = attrs.field(factory=BusStats, repr=False)
     """The cost of writing to all buses."""
     now: Callable[[], dt.datetime] = attrs.field(default=_now, repr=False)

@@ -5,7 +5,7 @@ its attempts; it holds nothing while it waits. Each attempt is recorded as soon 
 continues with the next one, in the same folder.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -118,7 +118,8 @@ class AgentAnswerer:
     def __attrs_post_init__(self) -> None:
         prepared, run = self.prepared, self.run
         self.names = CaseNames.of(prepared.steps)
-        self.gates = dependency_gates(self.names.dependents, warn=run.warn, stop=run.stop)
+        cases = {} if run.options.are_placed else self.names.dependents
+        self.gates = dependency_gates(cases, warn=run.warn, stop=run.stop)
         self.observe = guarded(run.options.observe)
         self.workspaces = WorkspaceTemplates.of(prepared.context, prepared.templates)
         self.templates = self.workspaces.templates
@@ -193,10 +194,42 @@ class AgentAnswerer:
         case = _TaskCase(
             work=self, step=step, rendered=prompt, calls=calls, on_progress=listener.on_progress
         )
+        return case_reply(await self._follow(case, case.perform), case.about)
+
+    async def place(
+        self,
+        step: Step,
+        prompt: RenderedPrompt,
+        calls: Calls[Any],
+        perform: Callable[[], Awaitable[LoopEnd]],
+    ) -> None:
+        """Let another process work on a case as soon as it is its turn. A checkpoint.
+
+        The case waits here, for its dependencies and for the planner, in its folder.
+
+        Args:
+            step: The row.
+            prompt: Its prompt.
+            calls: The calls of the running job, which makes none.
+            perform: Waits until another process has worked on the case, and returns how that ended.
+
+        Raises:
+            Exception: As for `answer`, and whatever `perform` raises.
+        """
+        case = _TaskCase(
+            work=self, step=step, rendered=prompt, calls=calls, on_progress=_ignore_progress
+        )
+        await self._follow(case, perform)
+
+    async def _follow(
+        self, case: "_TaskCase", perform: Callable[[], Awaitable[LoopEnd]]
+    ) -> LoopEnd:
+        """Run a case when it is its turn, and report how it ended."""
+        step = case.step
         ending: CaseEnding = "failed"
         cut: StopReason | None = None
         try:
-            ended = await case.run()
+            ended = await case.run(perform)
             ending = ended.ending
             cut = StopReason.STOP if ending == "interrupted" else None
         except BlockedError:
@@ -210,7 +243,7 @@ class AgentAnswerer:
             case.notify(CaseEnded, ending=ending)
         if ending == "interrupted":
             raise StoppedError
-        return case_reply(ended, case.about)
+        return ended
 
     def gate_of(self, index: int) -> DependencyGate | None:
         """Return the gate that lets a case start; None without dependencies."""
@@ -285,11 +318,13 @@ class _TaskCase:
             about=name,
             template=self._template,
             is_continued=bool(self.attempts.earlier),
-            starts_over=work.reply_source.needs_new_reply(index),
+            # The folder of a placed case was made for it.
+            starts_over=not work.run.options.are_placed
+            and work.reply_source.needs_new_reply(index),
         )
 
-    async def run(self) -> LoopEnd:
-        """Wait for its turn, and work until the case is done, given up or stopped. A checkpoint."""
+    async def run(self, perform: Callable[[], Awaitable[LoopEnd]]) -> LoopEnd:
+        """Wait for its turn, and for the work on the case. A checkpoint."""
         # It is submitted to the planner when it starts, in this order.
         async with self._turn() as turn:
             with self.calls.waiting():
@@ -300,12 +335,17 @@ class _TaskCase:
                     MarkerError
                 ):  # the loop checks the marker first, and gives the case up
                     await self._wait(turn)
-            with self.work.start_order.join() as place:
-                ended = await self._work(place)
+            ended = await perform()
             if turn is not None and ended.ending != "interrupted":
                 turn.done = ended.ending == "done"
-            if ended.ending == "done" and self.work.run.facts is not None:
-                await self.work.run.facts.forward(self.room.files.bus)
+        return ended
+
+    async def perform(self) -> LoopEnd:
+        """Work until the case is done, given up or stopped. A checkpoint."""
+        with self.work.start_order.join() as place:
+            ended = await self._work(place)
+        if ended.ending == "done" and self.work.run.facts is not None:
+            await self.work.run.facts.forward(self.room.files.bus)
         return ended
 
     @property
@@ -505,6 +545,10 @@ class _TaskCase:
             )
         except (MistakenError, TemplateError) as error:
             raise AgentError(f"workspace: {error}") from error
+
+
+def _ignore_progress(_reply: Reply, _latency_ms: float, _recalled: int) -> None:
+    """Ignore the result so far: the other process has it."""
 
 
 def _policy(settings: AgentSettings) -> RestartPolicy:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeAlias
 import attrs
 import trio
 
+from trioeval.evaluation.elsewhere import RowsElsewhere
 from trioeval.evaluation.journal import Journal, RecordObserver, ReusedRows
 from trioeval.evaluation.outcomes import TaskEnd, with_lacking_task
 from trioeval.evaluation.row import Row, RowsNotRun, TaskRows
@@ -145,10 +146,6 @@ Observers: TypeAlias = Callable[[str | None, RowOf], Observer]
 """Returns the observer for the jobs of one task, by the id of the task."""
 
 
-def _same_index(job: int) -> int:
-    return job
-
-
 @attrs.frozen
 class UnstartedRows:
     """Consecutive rows of jobs that never started."""
@@ -232,7 +229,7 @@ class OpenTask:
     """True if rows are always created as soon as their jobs end, because other jobs wait for that."""
     id: str | None = None
     """The task id; None if the suite is a single task."""
-    row_of: RowOf = _same_index
+    row_of: RowOf = int  # the index of the job
     """Returns the row of each of its jobs."""
     rows_alone: TaskPart | None = None
     """The body of its rows without the jobs that compare them; None without such jobs."""
@@ -241,6 +238,7 @@ class OpenTask:
     on_start: Callable[[RecordRow], None] | None = None
     """Receives, before its first job starts, the function that records a row before the end of its job: for
     jobs with many rows, of which `Body.rows` still returns all."""
+    elsewhere: RowsElsewhere | None = None  # None lets other processes perform rows at any time
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]

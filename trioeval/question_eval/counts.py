@@ -28,6 +28,9 @@ QuestionOutcome: TypeAlias = Literal[
 OUTCOMES: tuple[QuestionOutcome, ...] = get_args(QuestionOutcome)
 """All outcomes in the order of lists."""
 
+FATAL: frozenset[QuestionOutcome] = frozenset({"runtime_error", "budget_exceeded"})
+"""The outcomes after which a task with `failFast` starts no more questions."""
+
 _LEFT: tuple[QuestionOutcome, ...] = ("cancelled", "skipped")
 """The outcomes of rows with `Status.NOT_RUN`."""
 

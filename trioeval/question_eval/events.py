@@ -164,6 +164,8 @@ class QuestionEvents:
     rows: Sequence[int]
     """The index of the row of each job, ascending: all rows, or only the remaining ones."""
     counts: QuestionCounts = attrs.field(init=False, factory=QuestionCounts)
+    failed_fast: int | None = attrs.field(init=False, default=None)
+    """The index of the row whose failure stopped the task, with `failFast`."""
     _first: int = attrs.field(init=False, default=0)
     """The number of the first `queued` event; the others follow."""
     _began_at: float = attrs.field(init=False, default=0.0)
@@ -233,6 +235,26 @@ class QuestionEvents:
         self.counts.add(found.outcome, found.tokens_total)
         end = self._event(at, row.index, found.outcome, _ending(found))
         return attrs.evolve(row, result=attrs.evolve(found, events=(*found.events, end)))
+
+    def adopt(self, row: Row, at: float) -> Row:
+        """Return the row of a question that another process has performed, with its events as of this run.
+
+        Its events are numbered and reported now, and dated so that the last one happens now.
+        """
+        found = question_of(row)
+        if found is None:
+            return row
+        self.counts.add(found.outcome, found.tokens_total)
+        queued, *others = found.events
+        queued = self._queued(bisect.bisect_left(self.rows, row.index))
+        number, later = self._run.number(len(others)), at - others[-1].at
+        events = [
+            attrs.evolve(event, sequence=sequence, at=max(event.at + later, queued.at))
+            for sequence, event in enumerate(others, number)
+        ]
+        for event in events[:-1]:  # the last one is reported when the row is stored
+            self._run.notify(event)
+        return attrs.evolve(row, result=attrs.evolve(found, events=(queued, *events)))
 
     def on_rows_not_run(self, rows: RowsNotRun) -> None:
         """Count many questions that were never started, without an event for each."""

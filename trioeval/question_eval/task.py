@@ -36,6 +36,7 @@ from trioeval.grading.model import NOTHING_SPENT
 from trioeval.kernel import Blocked, Calls, Job, NotRun, Outcome, Plan
 from trioeval.providers import Request, ToolCall
 from trioeval.question_eval.answer import QuestionResult, question_prompt
+from trioeval.question_eval.counts import FATAL
 from trioeval.question_eval.events import QuestionEvents
 from trioeval.question_eval.form import as_question
 from trioeval.question_eval.model import Question, QuestionSettings, Tool
@@ -136,7 +137,6 @@ class QuestionEval:
     _task: str | None = None
     """The id of the task in its suite; None if the suite has no tasks."""
     _states: dict[int, _QuestionState] = attrs.field(init=False, factory=dict)
-    _failed_fast: int | None = attrs.field(init=False, default=None)
 
     def plan(self) -> Plan[Step]:
         """Return the plan. Lazy: a question becomes an object when its job starts."""
@@ -274,7 +274,7 @@ class QuestionEval:
             calls = outcome.calls + (0 if chain is None else chain.recalled)
         wait_s = sum(waits.values()) or waited
         result = attrs.evolve(
-            result_of(question, outcome, failed_fast=self._failed_fast),
+            result_of(question, outcome, failed_fast=self._events.failed_fast),
             wait_s=wait_s if wait_s or (has_run and chain is not None) else None,
             attempts=calls,
             events=self._events.of(outcome.index),
@@ -287,7 +287,7 @@ class QuestionEval:
                 steps=chain.steps,
                 tool_calls=dict(chain.tool_calls),
             )
-        if self._settings.fail_fast and result.outcome in {"runtime_error", "budget_exceeded"}:
+        if self._settings.fail_fast and result.outcome in FATAL:
             self._fail_fast(outcome.index)
         row = Row(
             index=outcome.index,
@@ -298,7 +298,7 @@ class QuestionEval:
             reply=None if chain is None else chain.reply(),
             output=None if state is None else state.output,
             verdict=result.verdict,
-            error=row_error(result, outcome, failed_fast=self._failed_fast),
+            error=row_error(result, outcome, failed_fast=self._events.failed_fast),
             failure=provider_failure(outcome),
             outcome=NAMES[type(outcome)],
             cut=cut_of(outcome),
@@ -317,7 +317,7 @@ class QuestionEval:
     def _fail_fast(self, index: int) -> None:
         # A task that is already stopped was stopped for another reason.
         if not self._stop.is_set():
-            self._failed_fast = index
+            self._events.failed_fast = index
             self._stop.set()
 
     def unstarted(self, jobs: range) -> UnstartedRows | None:

@@ -299,9 +299,16 @@ async def _prompt_task(has: _OpenParts, stack: AsyncExitStack, options: TaskOpti
     if layout.compares:
         alone = TaskPart(body, range(len(steps)))
         task = attrs.evolve(task, row_of=layout.step, rows_alone=alone)
+    if agents is None:
+        return task
+    from trioeval.agent.placed import PlacedCases
+
     # Cases that wait for others must be started, because they may wait for later cases.
-    return (
-        task if agents is None else attrs.evolve(task, max_live_jobs=max(1, len(steps)), early=True)
+    return attrs.evolve(
+        task,
+        max_live_jobs=max(1, len(steps)),
+        early=True,
+        elsewhere=PlacedCases(agents, tools.build),
     )
 
 

@@ -317,3 +317,12 @@ class SerialBlocks(LazySequence[Job[range]]):
     def jobs(self, block: int) -> range:
         """Return the jobs of a block."""
         return self.ranges[block]
+
+
+def continues_chain(row: SentRow, rows: Sequence[SentRow]) -> bool:
+    """Return whether a row that waits is sent with the last one of some rows: both are of one chain."""
+    return bool(rows) and row.chain is not None and row.chain is rows[-1].chain
+
+
+def no_row(_job: int) -> None:
+    """Return None: the rows of a block are several."""

@@ -14,28 +14,33 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
-from trioeval.evaluation.journal import CallKey, CallRecord, Journal, RecordedReply, RecordObserver
+from trioeval.agent.protocols import AgentEvent
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, RecordObserver
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
-from trioeval.scaleout.blocks import Block, SentRow, SentTask
+from trioeval.run.journal import RunJournal
+from trioeval.scaleout.agents import WorkerAgents
+from trioeval.scaleout.blocks import Block, SentRow, SentTask, continues_chain, no_row
 from trioeval.scaleout.budget_leases import BudgetLeases
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.cluster import Cluster
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.datasets import SentDatasets
-from trioeval.scaleout.facts import called_lanes, lane_uses, owned_lanes, shares_lanes
+from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes, shares_lanes
 from trioeval.scaleout.messages import (
+    AttemptGone,
+    AttemptProcess,
     CreatedJob,
     Message,
     RejectedReply,
@@ -49,11 +54,15 @@ from trioeval.scaleout.shards import (
     SHARDS_AT_ONCE,
     RowKind,
     block_rows,
+    is_case_group,
     measured,
+    next_cases,
     next_rows,
     owner_groups,
     shard_rows,
+    with_case_groups,
 )
+from trioeval.scaleout.single_rows import is_sent_singly, sent_singly
 
 _GATHERED_FOR = 0.005  # seconds in which rows that start together are collected
 _LIVE_BLOCKS = 1024
@@ -92,7 +101,7 @@ class Coordinator:
     _prepared: PreparedSuite
     _stop: trio.Event
     _warn: Callable[[str], None]
-    _journal: Journal | None = attrs.field(default=None, kw_only=True)
+    _journal: RunJournal | None = attrs.field(default=None, kw_only=True)
     _observers: Sequence[RecordObserver] = attrs.field(default=(), kw_only=True)
     _recorded: RecordedReplies | None = attrs.field(default=None, kw_only=True)
     _recorded_jobs: RecordedJobs | None = attrs.field(default=None, kw_only=True)
@@ -122,6 +131,7 @@ class Coordinator:
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
     _leases: BudgetLeases | None = attrs.field(init=False)
     """The budget of the run; None without one."""
+    _agents: WorkerAgents = attrs.field(init=False)
     _failures: int = attrs.field(init=False, default=0)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _warned: set[str] = attrs.field(init=False, factory=set)
@@ -135,7 +145,12 @@ class Coordinator:
         cap = prepared.suite.evaluate_options.max_total_concurrency
         is_capped = cap is not None and not shares_lanes(prepared, lane_owner=self._lane_owner)
         owned = owned_lanes(prepared, lane_owner=self._lane_owner)
-        return owner_groups(uses, owned, is_capped=is_capped)
+        found = owner_groups(uses, owned, is_capped=is_capped)
+        return with_case_groups(found, agent_tasks(prepared))
+
+    @_agents.default
+    def _make_agents(self) -> WorkerAgents:
+        return WorkerAgents(None if self._journal is None else self._journal.agents)
 
     @_leases.default
     def _make_leases(self) -> BudgetLeases | None:
@@ -163,6 +178,9 @@ class Coordinator:
         def group_of(job: int) -> str | None:
             return groups.get(jobs[job].lane) if others else only
 
+        if is_sent_singly(task):
+            self._agents.tasks[part.id] = task.elsewhere
+            return sent_singly(self, part.id, task, group_of)
         size = self._block_rows(part.id)
         chains = Chains.of(part.prepared)
         queues = None if chains is None else ChainQueues(chains)
@@ -187,7 +205,7 @@ class Coordinator:
             body=body,
             salvage_rounds=0,
             max_live_jobs=max(_LIVE_BLOCKS, math.ceil(2 * most / size)),
-            row_of=_no_row,
+            row_of=no_row,
             on_start=body.start,
         )
 
@@ -245,17 +263,25 @@ class Coordinator:
                     self._record_call(message)
                 case Row():
                     self._take_row(message)
-                case DatasetMessage():
-                    self.datasets.on_message(message)
-                case RejectedReply():
-                    self._reject(message.key)
-                case CreatedJob():
-                    self._record_job(message)
-                case WorkerWarning():
-                    self._warn_once(message.text)
-                case ShardUsage():
-                    if self._leases is not None:
-                        self._leases.settle(message.number, message.used)
+                case _:
+                    self._take_other(message)
+
+    def _take_other(self, message: Message) -> None:
+        match message:
+            case DatasetMessage():
+                self.datasets.on_message(message)
+            case RejectedReply():
+                self._reject(message.key)
+            case CreatedJob():
+                self._record_job(message)
+            case WorkerWarning():
+                self._warn_once(message.text)
+            case ShardUsage() if self._leases is not None:
+                self._leases.settle(message.number, message.used)
+            case AttemptProcess() | AttemptGone() | AgentEvent():
+                self._agents.take(message)
+            case _:
+                pass  # for receivers before this one
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Handle the end of a shard."""
@@ -436,13 +462,13 @@ class Coordinator:
         self.datasets.send()
         for group, waiting in self._waiting.items():
             for worker in self._takers(group):
-                if (worker, group) not in self._supplied:
+                if waiting and (worker, group) not in self._supplied:
                     while self._send_shard(worker, group, waiting):
                         pass
 
     def _takers(self, group: str | None) -> Sequence[str]:
         """Return the workers that may run rows of a group."""
-        if group is None or not self._workers:
+        if group is None or is_case_group(group) or not self._workers:
             return [*self._workers]
         owner = self._owners.get(group)
         if owner is None:
@@ -456,16 +482,11 @@ class Coordinator:
             waiting.popleft()
         if not waiting:
             return False
-        workers = 1 if group is not None else len(self._workers)
-        running = sum(
-            len(shard.left) for shard in self._workers[worker].values() if shard.group == group
-        )
-        width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
-        size = next_rows(shard_rows(seconds, len(waiting), workers, width), running)
-        if not size:
+        size = self._next_size(worker, group, len(waiting))
+        if not size and not is_case_group(group):  # more cases may become ready meanwhile
             self._supplied.add((worker, group))
         rows: list[SentRow] = []
-        while waiting and (len(rows) < size or _belongs(waiting[0], rows)):
+        while waiting and (len(rows) < size or continues_chain(waiting[0], rows)):
             row = waiting[0]
             if row.is_over:
                 waiting.popleft()
@@ -480,10 +501,24 @@ class Coordinator:
                 continue
             size = min(size, AFTER_LOSSES[row.losses])
             is_full = bool(rows) and (row.block.task is not rows[0].block.task or len(rows) >= size)
-            if is_full and not _belongs(row, rows):
+            if is_full and not continues_chain(row, rows):
                 break
             rows.append(waiting.popleft())
         return bool(rows) and self._submit(worker, group, rows, waiting)
+
+    def _next_size(self, worker: str, group: str | None, waiting: int) -> int:
+        """Return the number of rows of a group to send to a worker now."""
+        running = _rows_of(group, self._workers[worker].values())
+        width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
+        if is_case_group(group):
+            others = _rows_of(group, self._shards.values()) - running
+            return next_cases(running, others, waiting, len(self._workers), width)
+        workers = 1 if group is not None else len(self._workers)
+        size = next_rows(shard_rows(seconds, waiting, workers, width), running)
+        if group is None:
+            return size
+        # Nothing else fills the lanes of an owner.
+        return max(size, min(waiting, width - running, MOST_ROWS))
 
     def _submit(
         self,
@@ -519,6 +554,9 @@ class Coordinator:
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
                 used_before=used_before,
+                processes=tuple(
+                    one for row in rows for one in self._agents.processes(task, row.index)
+                ),
                 jobs=tuple(job for row in rows for job in self._jobs(row)),
                 shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
@@ -564,6 +602,8 @@ class Coordinator:
         row = self._rows.get((call.key.task, call.key.index))
         if row is not None and isinstance(call.answer, Reply):
             row.replies[call.key] = RecordedReply(call.answer, call.latency_ms, call.cached)
+            if call.key.role == "attempt":
+                row.losses = 0  # a case may outlive many workers, as long as it makes progress
 
     def _record_job(self, created: CreatedJob) -> None:
         """Record a job: also if nothing awaits its row any more, it is paid."""
@@ -640,13 +680,9 @@ class Coordinator:
             self._warn(text)
 
 
-def _belongs(row: SentRow, rows: Sequence[SentRow]) -> bool:
-    """Return whether a row that waits is sent with the last one of some rows: both are of one chain."""
-    return bool(rows) and row.chain is not None and row.chain is rows[-1].chain
-
-
-def _no_row(_job: int) -> None:
-    """Return None: the rows of a block are several."""
+def _rows_of(group: str | None, shards: Iterable[_LiveShard]) -> int:
+    """Return the rows of a group in some shards that have not arrived."""
+    return sum(len(shard.left) for shard in shards if shard.group == group)
 
 
 @asynccontextmanager
@@ -659,5 +695,7 @@ async def open_coordinator(coordinator: Coordinator) -> AsyncGenerator[None]:
             coordinator.watch_workers,
         ):
             nursery.start_soon(one)
-        yield
-        nursery.cancel_scope.cancel("the run has ended")
+        try:
+            yield
+        finally:  # also if a task could not be opened: the nursery waits for its tasks
+            nursery.cancel_scope.cancel("the run has ended")

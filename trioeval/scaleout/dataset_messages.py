@@ -11,7 +11,7 @@ from trioeval.columns.groups import ProcessedElsewhere
 from trioeval.columns.journal import MadeRecord, RestoredGroup
 from trioeval.columns.result import DroppedRow
 from trioeval.columns.spec import Rows
-from trioeval.evaluation.journal import CallKey, RecordedReply
+from trioeval.scaleout.placed import PlacedWork
 
 
 @attrs.frozen(kw_only=True)
@@ -27,20 +27,15 @@ class SeedPart:
 
 
 @attrs.frozen(kw_only=True)
-class DatasetShard:
+class DatasetShard(PlacedWork):
     """Groups of one dataset that a worker makes."""
 
-    number: int
-    """Its number in the run; each placement of groups has its own."""
-    task: str | None
     grouping: RowGrouping
     """The groups of the whole dataset."""
     fingerprint: Mapping[str, str]
     """See `DatasetSpec.fingerprint`. A worker that has read other files makes nothing."""
     groups: Mapping[int, RestoredGroup]
     """The groups to make, each with what is recorded of it."""
-    replies: tuple[tuple[CallKey, RecordedReply], ...] = ()
-    """The recorded replies to calls for these groups, which are not requested again."""
     seeds: Mapping[str, SeedPart] = attrs.field(factory=dict)
     """By the name of the first column of a seed whose rows are those of an earlier task."""
     is_resumed: bool = False
@@ -50,20 +45,6 @@ class DatasetShard:
     def rows(self) -> tuple[int, ...]:
         """The numbers of its groups."""
         return tuple(self.groups)
-
-    @property
-    def anew(self) -> frozenset[int]:
-        """The rows that ignore recorded replies: none, because lost cells have no record."""
-        return frozenset()
-
-    @property
-    def used_before(self) -> None:
-        """The lease on a budget: None, because datasets with a budget do not run on workers."""
-
-    @property
-    def jobs(self) -> tuple[tuple[CallKey, str], ...]:
-        """The jobs at services: none, because columns make no videos."""
-        return ()
 
 
 @attrs.frozen

@@ -14,6 +14,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.providers import Provider
 from trioeval.providers.local.custom import CustomSettings
+from trioeval.providers.programs import AGENT_RUNS
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
 from trioeval.scaleout.before_all import extension_refusals
@@ -86,6 +87,11 @@ def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[
         # A provider without its key would only say the same in other words.
         if not wrong:
             yield f"worker {address} cannot load the suite: {found.error}"
+    elif found.obstacle is not None:
+        yield (
+            f"worker {address} cannot use the folder in which agents work: {found.obstacle}; it must "
+            "be the same folder at the same path, as on a shared file system"
+        )
     elif found.digest != own.digest and not wrong:
         yield (
             f"worker {address} has loaded another suite: its code creates other tests there, it reads "
@@ -130,10 +136,12 @@ def refusals(prepared: PreparedSuite) -> Iterator[str]:
 def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
     has_budget = prepared.suite.evaluate_options.budget is not None
+    is_single = is_agent(settings) or is_question_eval(settings)
     found = {
         "a budget for columns (type: columns)": has_budget and is_columns(settings),
-        "agents (type: agent)": is_agent(settings),
-        "questions (type: question_eval)": is_question_eval(settings),
+        "rows of agents or questions that share data, run serially or are compared": is_single
+        and Chains.of(prepared) is not None,
+        "extensions of agents or questions": is_single and bool(prepared.extensions),
     }
     yield from (what for what, is_so in found.items() if is_so)
     yield from extension_refusals(part)
@@ -185,6 +193,11 @@ def _task_lane_uses(part: PreparedTask) -> Iterator[LaneUse]:
         )
 
 
+def agent_tasks(prepared: PreparedSuite) -> frozenset[str | None]:
+    """Return the ids of the tasks of agents."""
+    return frozenset(part.id for part in prepared.parts if is_agent(part.prepared.suite.settings))
+
+
 def called_lanes(prepared: PreparedSuite) -> frozenset[str]:
     """Return the lanes whose calls take time or cost something."""
     return frozenset(
@@ -205,7 +218,8 @@ def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozens
     """Return the lanes whose limits hold only if one worker makes all of their calls.
 
     A lane may be used by all workers if its calls are free and have no rate, if its limits are in Redis, or
-    if a server keeps its limits and it has no rate of its own.
+    if a server keeps its limits and it has no rate of its own. So may that of programs that are agents,
+    unless the suite limits their concurrent attempts.
 
     Args:
         prepared: The suite.
@@ -217,6 +231,8 @@ def owned_lanes(prepared: PreparedSuite, *, lane_owner: bool = False) -> frozens
     limits = prepared.suite.limits
     is_local = limits is None or limits.backend == "memory" or lane_owner
     shared = set() if is_local else {*prepared.lane_limits}
+    if not prepared.suite.run_limits.max_concurrent_runs:
+        shared.add(AGENT_RUNS)
     return frozenset(
         spec.name
         for spec in prepared.lane_specs

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.agent.journal import RunningAttempt
+from trioeval.agent.protocols import AgentEvent
+from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.shared_data import SharedPart
@@ -21,30 +23,20 @@ from trioeval.kernel.events import Event
 from trioeval.rates import Amounts
 from trioeval.report.worker_lanes import WorkerReport
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
+from trioeval.scaleout.placed import PlacedWork
 from trioeval.scaleout.plain_rows import FindStep, PlainReader, PlainWriter
 from trioeval.suite.expand import Step
 from trioeval.suite.model import ProviderEntry
 
 
 @attrs.frozen(kw_only=True)
-class Shard:
+class Shard(PlacedWork):
     """Rows that a worker runs."""
 
-    number: int
-    """Its number in the run; each placement of rows has its own."""
-    task: str | None
     rows: tuple[int, ...]
     """The indices of the rows, ascending."""
-    replies: tuple[tuple[CallKey, RecordedReply], ...] = ()
-    """The replies to these rows that are recorded, and are not requested again."""
-    anew: frozenset[int] = frozenset()
-    """The rows that ignore recorded and cached replies."""
-    used_before: Amounts | None = None
-    """What the shard must regard as used of the run's budget; None without a budget."""
     shared: SharedPart | None = None
     """The data that rows which have ended left for these."""
-    jobs: tuple[tuple[CallKey, str], ...] = ()
-    """The jobs at services that calls of these rows have created, as long as they have no reply."""
 
 
 @attrs.frozen
@@ -108,6 +100,8 @@ class WorkerFacts:
     """The digest of the loaded suite; None if it cannot be loaded."""
     error: str | None = None
     """The reason why the suite cannot be loaded."""
+    obstacle: str | None = None
+    """The reason why it cannot work in the folder of agents."""
 
 
 @attrs.frozen
@@ -130,6 +124,25 @@ class ShardUsage:
 
     number: int
     used: Amounts
+
+
+@attrs.frozen
+class AttemptProcess:
+    """A process of an agent that starts, or has started."""
+
+    task: str | None
+    attempt: RunningAttempt
+
+
+@attrs.frozen
+class AttemptGone:
+    """The end of all processes of an attempt."""
+
+    task: str | None
+    index: int
+    """The index of the row."""
+    run_id: str
+    """The run id of the attempt."""
 
 
 @attrs.frozen
@@ -187,6 +200,9 @@ Message: TypeAlias = (
     | WorkerEvent
     | RecordingLine
     | JournalPosition
+    | AttemptProcess
+    | AttemptGone
+    | AgentEvent
 )
 """A message of a worker, sent as soon as its event happens."""
 

@@ -33,6 +33,7 @@ class RunPlugin(WorkerPlugin):
         needs: What the suite needs of each worker.
         options: What its session does.
         own_group: Whether the process leaves the process group of the run, so that Ctrl-C does not reach it.
+        folder: The folder of the cases of agents; None without agents.
     """
 
     def __init__(

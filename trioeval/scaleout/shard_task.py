@@ -16,6 +16,7 @@ from trioeval.evaluation.prepared import PreparedTask
 from trioeval.evaluation.task_part import TaskPart
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import Readiness
+from trioeval.question_eval.events import QuestionEvents
 from trioeval.scaleout.messages import Shard
 from trioeval.suite.expand import StepSpan
 
@@ -37,6 +38,8 @@ def shard_task(shard: Shard, part: PreparedTask, task: OpenTask) -> OpenTask:
         layout, jobs = layout_of_rows(whole, shard.rows)
         order = _compared_order(layout, order)
     body = TaskPart(task.body, jobs, order)
+    if isinstance(task.observer, QuestionEvents):
+        task.observer.rows = shard.rows
     row_of = task.row_of
     return attrs.evolve(
         task,
@@ -44,6 +47,7 @@ def shard_task(shard: Shard, part: PreparedTask, task: OpenTask) -> OpenTask:
         row_of=lambda place: row_of(body.job(place)),
         # All rows of a shard may run at once: their number is bounded.
         max_live_jobs=max(1, len(jobs)),
+        stop=None,  # the coordinator starts no more rows after a failure that is to stop the task
         hooks=None,  # the coordinator calls extensions at the end of the run
         rows_for_later_tasks=None,
     )

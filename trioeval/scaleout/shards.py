@@ -61,6 +61,27 @@ def next_rows(size: int, running: int) -> int:
     return min(size, free) if free >= max(1, size // 2) else 0
 
 
+def next_cases(running: int, others: int, waiting: int, workers: int, width: int) -> int:
+    """Return the number of cases of agents to send to a worker now: 0 or 1.
+
+    Cases may take hours, so all workers get about as many; and no worker gets many more than it can run at
+    once, so that the others, and those that join later, have some left.
+
+    Args:
+        running: The cases of the group that the worker has not finished.
+        others: Those of all other workers.
+        waiting: The cases that no worker has.
+        workers: The workers, ≥ 1.
+        width: The attempts that a worker can run at once.
+
+    Example:
+        >>> next_cases(0, 0, 2, 2, 4), next_cases(1, 0, 1, 2, 4), next_cases(8, 8, 9, 2, 4)
+        (1, 0, 0)
+    """
+    fair = math.ceil((running + others + waiting) / workers)
+    return int(waiting > 0 and running < min(fair, SHARDS_AT_ONCE * width))
+
+
 def block_rows(lanes: Iterable[tuple[int, float | None]]) -> int:
     """Return the number of rows of a block of a task.
 
@@ -186,3 +207,32 @@ def next_groups(
     if running and free < group_rows:
         return 0
     return max(1, min(wished, spread, free // group_rows))
+
+
+_CASES = "\0cases of "
+"""The beginning of the group of a task's cases, which no lane's name has."""
+
+
+def with_case_groups(
+    groups: Mapping[RowKind, str | None], agents: Collection[str | None]
+) -> Mapping[RowKind, str | None]:
+    """Return groups in which the cases of each task of agents that any worker may run are apart from others.
+
+    Args:
+        groups: The groups of `owner_groups`.
+        agents: The tasks of agents.
+
+    Example:
+        >>> found = with_case_groups({("a", "x"): None, ("b", "x"): None, ("a", "y"): "y"}, {"a"})
+        >>> [is_case_group(group) for group in found.values()]
+        [True, False, False]
+    """
+    return {
+        kind: f"{_CASES}{kind[0]}" if group is None and kind[0] in agents else group
+        for kind, group in groups.items()
+    }
+
+
+def is_case_group(group: str | None) -> bool:
+    """Return whether a group has cases of agents, which any worker may run."""
+    return group is not None and group.startswith(_CASES)

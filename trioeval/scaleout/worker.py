@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import trio
 
+from trioeval.agent.open import AgentOptions
+from trioeval.agent.protocols import AgentEvent, CaseEnded
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import ProviderError, TrioevalError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
@@ -35,6 +37,7 @@ from trioeval.rates import Amounts, Budget
 from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
+from trioeval.scaleout.agents import AgentsFolder, ForwardedProcesses
 from trioeval.scaleout.dataset_messages import DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
 from trioeval.scaleout.facts import shares_lanes, suite_digest
@@ -251,9 +254,10 @@ class ForwardingJournal(RunJournal):
     def dataset_ended(self, result: DatasetResult, /) -> None:
         """Do nothing: the coordinator keeps the account."""
 
-    def agents(self, _task: str | None, /) -> AgentJournal | None:
-        """Return None: agents do not run on workers."""
-        return None
+    def agents(self, task: str | None, /) -> AgentJournal:
+        """Return the record of the processes of agents, which are sent."""
+        left = [one for one in self._shard.processes if task == self._shard.task]
+        return ForwardedProcesses(task, left, self._batch.add, self._batch.flush)
 
 
 @attrs.frozen(kw_only=True)
@@ -282,6 +286,8 @@ class SessionOptions:
     """True if the run has opened the Redis server of its suite, for the journal and shared lanes."""
     lane_owner: bool = False
     """True if each lane has one owner, although the run uses Redis."""
+    folder: AgentsFolder | None = None
+    """The folder of the cases of agents; None without agents."""
 
 
 @attrs.frozen
@@ -460,6 +466,9 @@ class WorkerSession:
             if self._prepared is None:
                 self._facts = facts
                 return
+            if self._options.folder is not None:
+                obstacle = await trio.to_thread.run_sync(self._options.folder.obstacle)
+                facts = attrs.evolve(facts, obstacle=obstacle)
             async with AsyncExitStack() as stack:
                 try:
                     self._lanes = await self._open_lanes(self._prepared, stack)
@@ -610,6 +619,7 @@ class WorkerSession:
                 refresh_cache=self._options.cache is not None and self._options.cache.refresh,
                 adapt=functools.partial(shard_task, shard) if isinstance(shard, Shard) else None,
                 datasets=DatasetOptions() if dataset is None else dataset.options,
+                agents=self._agents(),
             ),
         )
         if dataset is not None:
@@ -627,6 +637,16 @@ class WorkerSession:
             part = await trio.to_thread.run_sync(settled_task, part, rows)
             self._parts[task] = part
             return part
+
+    def _agents(self) -> AgentOptions | None:
+        folder = self._options.folder
+        if folder is None:
+            return None
+        return AgentOptions(folder=folder.path, observe=self._send_agent_event, are_placed=True)
+
+    def _send_agent_event(self, event: AgentEvent) -> None:
+        if not isinstance(event, CaseEnded):  # the coordinator knows that from the row
+            self._batch.add(event)
 
     def _observe(self, event: Event) -> None:
         """Handle an event of the lanes or of a row."""

@@ -25,6 +25,7 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
+from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
@@ -50,6 +51,8 @@ class SourceLoader:
     allow_env: tuple[str, ...] = ()
     directory: Path = attrs.field(factory=Path.cwd)
     """The working directory of the program."""
+    changes: SuiteChanges | None = None
+    """The changes of its extensions in this process, which workers do not call again."""
 
     def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
@@ -71,7 +74,17 @@ class SourceLoader:
             case path:
                 file = location.path(self.directory / path)
                 suite = load_suite(file, trusted=trusted, allow_env=allow_env)
-        return prepare(suite)
+        return prepare(suite if self.changes is None else with_changes(suite, self.changes))
+
+    def for_workers(self, prepared: PreparedSuite) -> SourceLoader:
+        """Return the loader of a suite that this process has prepared.
+
+        Raises:
+            UsageError: The suite cannot run on workers.
+        """
+        agents = "agents (type: agent) of a program"
+        check_suite(prepared, [agents] if "agent" in prepared.task_types else [])
+        return attrs.evolve(self, changes=suite_changes(prepared))
 
     def check(self) -> None:
         """Raise if the suite cannot be sent, or the arguments contradict each other.
@@ -146,7 +159,7 @@ class Workers:
             Exception: Whatever `emit` raised; it ends the run.
         """
         loader = SourceLoader(suite, trusted, tuple(allow_env))
-        prepared = await _prepare(loader)
+        prepared, loader = await _prepare(loader)
         return await self._run(prepared, loader, emit, stop=stop, run_id=run_id)
 
     async def collect(
@@ -170,7 +183,7 @@ class Workers:
             rows.append(row)
 
         loader = SourceLoader(suite, trusted, tuple(allow_env))
-        prepared = await _prepare(loader)
+        prepared, loader = await _prepare(loader)
         await self._run(prepared, loader, keep)
         return in_task_order(prepared, rows)
 
@@ -198,12 +211,11 @@ class Workers:
                 return await run_with_options(prepared, options)
 
 
-async def _prepare(loader: SourceLoader) -> PreparedSuite:
-    """Return the suite as this process prepares it, if it can run on workers. A checkpoint."""
+async def _prepare(loader: SourceLoader) -> tuple[PreparedSuite, SourceLoader]:
+    """Return the suite as this process prepares it, and its loader for workers. A checkpoint."""
     loader.check()
     prepared = await trio.to_thread.run_sync(loader, Location(), abandon_on_cancel=True)
-    check_suite(prepared)
-    return prepared
+    return prepared, loader.for_workers(prepared)
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ import attrs
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
-from trioeval.scaleout.facts import check_suite
 from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import SessionOptions
 from trioeval.scaleout.workers import SourceLoader, Workers, open_coordinated, open_run
@@ -76,8 +75,8 @@ class SentRun:
         Raises:
             UsageError: The suite cannot run on workers, or some of them cannot run it.
         """
-        check_suite(prepared)
-        opened = open_run(self._workers, prepared, self._loader, SessionOptions(run_id=run_id))
+        loader = self._loader.for_workers(prepared)
+        opened = open_run(self._workers, prepared, loader, SessionOptions(run_id=run_id))
         self._stack = stack
         self._cluster = await stack.enter_async_context(opened)
 

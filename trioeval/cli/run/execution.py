@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -166,7 +167,7 @@ class Execution:
             )
             agents = await self._open_agents(sharing)
             telemetry = await self._open_telemetry(sharing)
-            workers = await self._open_workers(sharing)
+            workers = await self._open_workers(sharing, agents)
             run = await begin(store, self.start, self.continued)
             if self.continued is not None and self.prepared.suite.limits is not None:
                 from trioeval.cli.run.scale_out import recover_replies
@@ -271,7 +272,9 @@ class Execution:
             )
         )
 
-    async def _open_workers(self, stack: AsyncExitStack) -> OpenWorkers | None:
+    async def _open_workers(
+        self, stack: AsyncExitStack, agents: AgentOptions | None
+    ) -> OpenWorkers | None:
         """Open the workers of `--on`; return None without it.
 
         That takes seconds, so a signal cancels it, and with it the execution: nothing is stored yet.
@@ -284,7 +287,7 @@ class Execution:
                 say("stopping: no row has started")
             self._starting.cancel(f"{number.name} before the first row")
 
-        opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn)
+        opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn, agents)
         with self.interrupts.deliver_to(stop):
             try:
                 workers = await stack.enter_async_context(opened)
@@ -300,9 +303,14 @@ class Execution:
             return None
         from trioeval.session.agents import agent_options
 
-        return await agent_options(
+        options = await agent_options(
             self.prepared, self.storage.database, self.start.id, stack, warn=self._warn
         )
+        if options.folder is None and self.scale_out is not None:
+            # Workers must know it, although nothing is kept.
+            folder = TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
+            options = attrs.evolve(options, folder=Path(stack.enter_context(folder)))
+        return options
 
     async def _run_suite(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from trioeval.kernel import Admitted, Event, Observer
 from trioeval.kernel.events import guarded
 from trioeval.limits.open import requires_extra
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
+from trioeval.scaleout.agents import shared_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.datasets import SentDatasets
@@ -34,6 +35,7 @@ from trioeval.scaleout.worker import CacheFile, SessionOptions
 from trioeval.scaleout.workers import open_coordinated
 
 if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions
     from trioeval.cli.run.observers import TraceFile
     from trioeval.cli.run.storage import RunStorage
     from trioeval.cli.stopping import StopRequests
@@ -254,11 +256,20 @@ class ScaleOut:
         run_id: str,
         storage: RunStorage,
         warn: Callable[[str], None],
+        agents: AgentOptions | None = None,
     ) -> AsyncGenerator[OpenWorkers]:
         """Open the cluster and check its workers.
 
+        Args:
+            prepared: The suite.
+            run_id: The id of the run.
+            storage: The files of the run.
+            warn: Called with harmless failures.
+            agents: The options of its agents, with their folder; None without agents.
+
         Raises:
             UsageError: The cluster is unreachable, or its workers cannot run the suite.
+            AgentError: The folder of agents cannot be created.
         """
         from trioeval.scaleout.dask_cluster import open_cluster
 
@@ -271,17 +282,21 @@ class ScaleOut:
             lane_owner=self.lane_owner,
         )
         steps = StepFinder.of(prepared)
-        opened = open_cluster(
-            self.address,
-            prepared,
-            self.suite,
-            steps=steps,
-            options=options,
-            warn=warn,
-            named=self.suite.named,
-        )
-        async with self._open_redis(prepared, run_id, steps) as redis, opened as cluster:
-            yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
+        with ExitStack() as stack:
+            folder = None
+            if agents is not None and agents.folder is not None:
+                folder = stack.enter_context(shared_folder(agents.folder))
+            opened = open_cluster(
+                self.address,
+                prepared,
+                self.suite,
+                steps=steps,
+                options=attrs.evolve(options, folder=folder),
+                warn=warn,
+                named=self.suite.named,
+            )
+            async with self._open_redis(prepared, run_id, steps) as redis, opened as cluster:
+                yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
 
     def _cache(self, storage: RunStorage) -> CacheFile | None:
         """Return the cache that workers of this machine share with the run.
