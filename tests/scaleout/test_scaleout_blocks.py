@@ -42,7 +42,7 @@ class NotingCluster(ToyCluster):
 
 @attrs.define
 class Execution:
-    """What one execution of a run has emitted, sent and paid."""
+    """The rows that one execution of a run has emitted, sent and paid."""
 
     rows: dict[int, Row] = attrs.field(factory=dict)
     emitted: list[int] = attrs.field(factory=list)
