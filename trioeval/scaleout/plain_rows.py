@@ -31,7 +31,7 @@ _Values: TypeAlias = dict[str, Any]
 _MAPPINGS = (dict, MappingProxyType)
 
 
-class _Kind(Generic[T]):
+class _Attributes(Generic[T]):
     """The attributes of a class of attrs.
 
     Args:
@@ -47,7 +47,7 @@ class _Kind(Generic[T]):
     def data(self, one: T) -> _Values:
         """Return the attributes of an object that do not have their defaults.
 
-        Identity is tested, and not equality: 1 and 1.0 differ in a report.
+        Identity is tested, and not equality: a report distinguishes 1 and 1.0.
         """
         return {
             name: value
@@ -56,12 +56,12 @@ class _Kind(Generic[T]):
         }
 
 
-_ROW = _Kind(Row, frozenset({"step", "provider", "planned"}))
-_CALL = _Kind(CallRecord)
-_REPLY = _Kind(Reply)
-_USAGE = _Kind(Usage)
-_JUDGES = _Kind(JudgeUsage)
-_VERDICT = _Kind(Verdict)
+_ROW = _Attributes(Row, frozenset({"step", "provider", "planned"}))
+_CALL = _Attributes(CallRecord)
+_REPLY = _Attributes(Reply)
+_USAGE = _Attributes(Usage)
+_JUDGES = _Attributes(JudgeUsage)
+_VERDICT = _Attributes(Verdict)
 
 
 @attrs.define
