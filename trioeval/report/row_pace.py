@@ -17,7 +17,9 @@ class MinuteWindow:
 
     def add(self, at: float, count: int) -> None:
         """Add an amount at an instant, which is not before the last one."""
-        self._move(int(at))
+        second = int(at)
+        if second > self._second:
+            self._move(second)
         self._counts[self._second % WINDOW_S] += count
 
     def total(self, at: float) -> int:
