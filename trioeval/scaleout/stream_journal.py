@@ -41,7 +41,7 @@ from trioeval.scaleout.plain_rows import FindStep
 FORMAT = 1
 """Increased with every change of the messages that an earlier reader would misread."""
 KEPT_SECONDS = 7 * 86_400
-"""Seconds without any message after which a stream is deleted: nobody continues the run."""
+"""Seconds without any message after which a stream is deleted, because its run was not continued."""
 _READ = 200  # entries of one answer
 _RECONNECT = 1.0
 _LOST = (LimitError, RedisError, OSError, TimeoutError)
@@ -58,7 +58,7 @@ _OTHERS = frozenset(
         ("trioeval.errors", "_restored"),
     }
 )
-"""What else a message may name."""
+"""Other names that a message may contain."""
 
 
 def journal_format() -> str:
