@@ -1,6 +1,7 @@
 """The token usage of requests."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -79,13 +80,19 @@ class Usage:
             >>> both.prompt, both.total, both.cached
             (3, 6, None)
         """
-        listed = list(several)
-        sums = {
-            field.name: [value for one in listed if (value := getattr(one, field.name)) is not None]
-            for field in attrs.fields(cls)
-        }
-        sums["total"] = [value for one in listed if (value := one.reported) is not None]
-        return cls(**{name: sum(values) for name, values in sums.items() if values})
+        # Called for each cell of a dataset: without a list for each number.
+        sums: dict[str, int] = {}
+        for one in several:
+            for name, value in zip(_NUMBERS, _numbers_of(one), strict=True):
+                if value is not None:
+                    sums[name] = sums.get(name, 0) + value
+        return cls(**sums)
+
+
+_NUMBERS = tuple(field.name for field in attrs.fields(Usage))
+_numbers_of: Callable[[Usage], tuple[int | None, ...]] = attrgetter(
+    *("reported" if name == "total" else name for name in _NUMBERS)
+)
 
 
 def tokens_json(usage: Usage, requests: int) -> dict[str, Any]:
