@@ -30,7 +30,7 @@ _Values: TypeAlias = dict[str, Any]
 _MAPPINGS = (dict, MappingProxyType)
 
 
-class _Kind(Generic[T]):
+class _Attributes(Generic[T]):
     """The attributes of a class of attrs.
 
     Args:
@@ -46,7 +46,7 @@ class _Kind(Generic[T]):
     def data(self, one: T) -> _Values:
         """Return the attributes of an object that do not have their defaults.
 
-        Identity is tested, and not equality: 1 is no 1.0 in a report.
+        Identity is tested, and not equality: a report distinguishes 1 and 1.0.
         """
         return {
             name: value
@@ -55,12 +55,12 @@ class _Kind(Generic[T]):
         }
 
 
-_ROW = _Kind(Row, frozenset({"step", "provider", "planned"}))
-_CALL = _Kind(CallRecord)
-_REPLY = _Kind(Reply)
-_USAGE = _Kind(Usage)
-_JUDGES = _Kind(JudgeUsage)
-_VERDICT = _Kind(Verdict)
+_ROW = _Attributes(Row, frozenset({"step", "provider", "planned"}))
+_CALL = _Attributes(CallRecord)
+_REPLY = _Attributes(Reply)
+_USAGE = _Attributes(Usage)
+_JUDGES = _Attributes(JudgeUsage)
+_VERDICT = _Attributes(Verdict)
 
 
 @attrs.define
