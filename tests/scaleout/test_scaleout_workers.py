@@ -14,7 +14,7 @@ from distributed import LocalCluster
 import trioeval
 from trioeval.errors import SuiteError, UsageError
 from trioeval.run import Row
-from trioeval.scaleout import Workers, open_workers
+from trioeval.scaleout import WorkerPool, open_workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -69,7 +69,7 @@ def test_runs_go_on_side_by_side_and_one_can_be_stopped(cluster: LocalCluster) -
         "tests": SUITE["tests"] * 4,
     }
 
-    async def run(workers: Workers, name: str, stop: trio.Event | None) -> None:
+    async def run(workers: WorkerPool, name: str, stop: trio.Event | None) -> None:
         async def emit(row: Row) -> None:
             emitted[name].append(row.index)
             if stop is not None:
@@ -126,7 +126,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
     async def emit(_row: Row) -> None:
         pytest.fail("no row runs")
 
-    async def refused(workers: Workers, suite: Any, **more: Any) -> str:
+    async def refused(workers: WorkerPool, suite: Any, **more: Any) -> str:
         with pytest.raises(UsageError) as caught:
             await workers.run_suite(suite, emit=emit, **more)
         return str(caught.value)

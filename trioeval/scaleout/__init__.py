@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from trioeval.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from trioeval.scaleout.workers import Workers as Workers
+    from trioeval.scaleout.workers import WorkerPool as WorkerPool
     from trioeval.scaleout.workers import open_workers as open_workers
 else:  # the modules of a worker do not need those of a program
     __getattr__, __dir__, __all__ = lazy_names(
-        "trioeval.scaleout", {"trioeval.scaleout.workers": "Workers open_workers"}
+        "trioeval.scaleout", {"trioeval.scaleout.workers": "WorkerPool open_workers"}
     )

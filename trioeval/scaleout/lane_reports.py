@@ -92,13 +92,16 @@ class LaneReporter(RecordObserver):
     def observe(self, event: Event) -> None:
         """Count an event of the kernel."""
         self._activity.observe(event)
-        kind = type(event)
-        if kind is CallStarted and isinstance(event, CallStarted):
+        if isinstance(event, CallStarted):
             lane = event.lane
-            self._most[lane] = max(self._most[lane], self._activity.lane(lane).in_flight)
-        elif kind is CallEnded and isinstance(event, CallEnded):
+            in_flight = self._activity.lane(lane).in_flight
+            self._most[lane] = max(self._most[lane], in_flight)
+            self._changed.set()
+        elif isinstance(event, CallEnded):
             self._unfailed[event.lane] += event.error is None
-        self._changed.set()
+            self._changed.set()
+        elif isinstance(event, Waiting):
+            self._changed.set()
 
     def on_row(self, row: Row, /) -> None:
         """Count a row. With the last one a report is sent, since the run may end with it."""

@@ -13,6 +13,9 @@ from trioeval.report.worker_lanes import WorkerLanes, WorkerReport
 from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.messages import Message, RecordingLine, WorkerEvent
 
+_SHOWN = frozenset({WorkerReport, WorkerEvent, RecordingLine})
+"""The types of messages that concern only views."""
+
 
 @attrs.define(eq=False, repr=False)
 class WorkerClocks:
@@ -79,6 +82,9 @@ class WatchedCluster:
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         """Show the messages that concern views, and pass on the others."""
+        if _SHOWN.isdisjoint(map(type, messages)):
+            self._events.on_messages(messages)
+            return
         others: list[Message] = []
         for message in messages:
             match message:

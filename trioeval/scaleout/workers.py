@@ -112,7 +112,7 @@ class SourceLoader:
             raise UsageError(f"the suite cannot be sent to workers ({error}){named}") from error
 
 
-class Workers:
+class WorkerPool:
     """Workers that run the rows of suites. Created by `open_workers`."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Workers:
         """Called with failures of workers."""
 
     def __repr__(self) -> str:
-        return f"<Workers of {self.address}>"
+        return f"<WorkerPool of {self.address}>"
 
     async def run_suite(
         self,
@@ -221,7 +221,7 @@ async def _prepare(loader: SourceLoader) -> tuple[PreparedSuite, SourceLoader]:
 @asynccontextmanager
 async def open_workers(
     on: str, *, warn: Callable[[str], None] = _log.warning
-) -> AsyncGenerator[Workers]:
+) -> AsyncGenerator[WorkerPool]:
     """Open workers for runs: start processes, or connect to a Dask cluster. Needs the extra `dask`.
 
     A program that starts processes (`local:4`) must be importable without a side effect: each of them
@@ -245,15 +245,15 @@ async def open_workers(
     except ImportError:
         raise UsageError("open_workers needs Dask: pip install 'trioeval[dask]'") from None
     if not isinstance(address, LocalWorkers):
-        yield Workers(address, warn)
+        yield WorkerPool(address, warn)
         return
     async with open_processes(address) as processes:
-        yield Workers(processes, warn)
+        yield WorkerPool(processes, warn)
 
 
 @asynccontextmanager
 async def open_run(
-    workers: Workers, prepared: PreparedSuite, load: LoadSuite, options: SessionOptions
+    workers: WorkerPool, prepared: PreparedSuite, load: LoadSuite, options: SessionOptions
 ) -> AsyncGenerator[DaskCluster]:
     """Open the sessions of one run on workers, and check that they can run the suite.
 

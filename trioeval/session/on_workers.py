@@ -1,4 +1,3 @@
-# Separate from `session.session`: together they exceed 600 lines.
 """A run of a session whose rows run on workers."""
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import SessionOptions
-from trioeval.scaleout.workers import SourceLoader, Workers, open_coordinated, open_run
+from trioeval.scaleout.workers import SourceLoader, WorkerPool, open_coordinated, open_run
 from trioeval.session.observers import RunObservers
 from trioeval.store.run import StoredRun
 from trioeval.suite.model import Suite
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 class SentRun:
     """The workers of a run, and the suite as they load it."""
 
-    _workers: Workers
+    _workers: WorkerPool
     _loader: SourceLoader
     _stack: AsyncExitStack = attrs.field(init=False, factory=AsyncExitStack)
     """Closed at the end of the run."""
@@ -37,7 +36,7 @@ class SentRun:
     @classmethod
     def of(
         cls,
-        workers: Workers,
+        workers: WorkerPool,
         suite: Suite | PreparedSuite | str | os.PathLike[str],
         trusted: bool,  # noqa: FBT001 - as the session has it
         allow_env: Collection[str],

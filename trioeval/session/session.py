@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from trioeval.evaluation.provider_calls import ReplyCache
     from trioeval.limits.backend import SharedLimits
     from trioeval.limits.model import LimitKey
-    from trioeval.scaleout.workers import Workers
+    from trioeval.scaleout.workers import WorkerPool
     from trioeval.session.on_workers import SentRun
 
 _log = logging.getLogger("trioeval")
@@ -126,7 +126,7 @@ class Session:
         id: str | None = None,  # noqa: A002 - its name everywhere else
         resume: bool = False,
         retry: str | None = None,
-        workers: Workers | None = None,
+        workers: WorkerPool | None = None,
     ) -> AsyncGenerator[Run]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -342,7 +342,7 @@ class Session:
             )
         return suite
 
-    def _sent(self, workers: Workers, suite: _AnySuite) -> SentRun:
+    def _sent(self, workers: WorkerPool, suite: _AnySuite) -> SentRun:
         from trioeval.session.on_workers import SentRun
 
         has_own = bool(self._providers) or self._kinds is not None
