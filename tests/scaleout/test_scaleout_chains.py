@@ -1,4 +1,4 @@
-"""Which rows of a task run together, and one after another."""
+"""The rows of a task that run together, and one after another."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_rows_of_a_chain_on_one_lane_say_so(prepared: PreparedSuite) -> None:
 
 
 def test_independent_rows_and_conversations_run_side_by_side() -> None:
-    """A chain is no larger than necessary."""
+    """A chain has only the rows that need each other."""
 
     def keys(**more: Any) -> list[Any]:
         base = {"providers": ["echo"], "prompts": ["{{word}}"]}

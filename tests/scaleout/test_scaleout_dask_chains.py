@@ -73,7 +73,7 @@ def every_dependency(provider: object) -> dict[str, Any]:
             {
                 "id": "compared",
                 "type": "prompt_eval",
-                "prompts": [*say, "tell {{word}}"],
+                "prompts": [*say, "show {{word}}"],
                 "tests": compared,
             },
             {
@@ -96,7 +96,7 @@ def every_dependency(provider: object) -> dict[str, Any]:
 
 
 def comparable(rows: list[Row]) -> list[Row]:
-    """Return rows by task, without times, and without the headers of replies and what they tell."""
+    """Return rows by task, without times, and without the headers of replies and what follows from them."""
     return [
         attrs.evolve(
             row,

@@ -232,15 +232,14 @@ class OpenTask:
     row_of: RowOf = int  # the index of the job
     """Returns the row of each of its jobs."""
     rows_alone: TaskPart | None = None
-    """The body of its rows without the jobs that compare them; None if there are no such jobs."""
+    """The body of its rows without the jobs that compare them; None without such jobs."""
     memory: PromptBuilder | None = None
     """Contains the data that its rows leave for later ones; None if they leave none."""
     on_start: Callable[[RecordRow], None] | None = None
-    """Receives, before its first job starts, the function that records a row earlier than the end of its job.
-
-    For jobs with many rows. `Body.rows` still returns all rows of a job, those that are recorded included.
-    """
-    elsewhere: RowsElsewhere | None = None  # None lets other processes perform rows at any time
+    """Receives, before its first job starts, the function that records a row before the end of its job: for
+    jobs with many rows, of which `Body.rows` still returns all."""
+    elsewhere: RowsElsewhere | None = None
+    """Decides when rows may be performed in other processes; None lets them at any time."""
 
 
 AdaptTask: TypeAlias = Callable[["PreparedTask", OpenTask], OpenTask]

@@ -1,4 +1,4 @@
-"""What extensions have changed before a run begins: workers get it, and do not call them again."""
+"""The changes of extensions before a run begins: workers get them, and do not call the extensions again."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias

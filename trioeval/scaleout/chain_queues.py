@@ -1,4 +1,3 @@
-# Separate from `scaleout.chains`: the state of chains during a run.
 """The rows of chains that have no result yet: which of them may be sent now.
 
 A chain has rows in at most one shard at a time, so that they run in their order, and each shard starts with

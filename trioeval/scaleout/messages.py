@@ -37,7 +37,7 @@ class Shard:
     processes: tuple[RunningAttempt, ...] = ()
     """The attempts at these rows whose processes may still run, because their workers were lost."""
     shared: SharedPart | None = None
-    """What rows that have ended left for these."""
+    """The data that rows which have ended left for these."""
     jobs: tuple[tuple[CallKey, str], ...] = ()
     """The jobs at services that calls of these rows have created, as long as they have no reply."""
 

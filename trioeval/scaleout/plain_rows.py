@@ -48,7 +48,7 @@ class _Kind(Generic[T]):
     def data(self, one: T) -> _Values:
         """Return the attributes of an object that do not have their defaults.
 
-        Identity is tested, and not equality: 1 is no 1.0 in a report.
+        Identity is tested, and not equality: 1 and 1.0 differ in a report.
         """
         return {
             name: value

@@ -544,10 +544,8 @@ class Suite:
     """Numbers computed from the metrics of each column, in order."""
     extensions: Texts = ()
     """Hooks: `file://x.py:name`."""
-    before_all: Mapping[str, Any] | None = attrs.field(
-        default=None, eq=False, metadata=NOT_IN_FILES
-    )
-    """What `beforeAll` of its extensions has changed, after which it is not called; None before."""
+    before_all: Mapping[str, Any] | None = attrs.field(default=None, metadata=NOT_IN_FILES)
+    """The changes of `beforeAll` of its extensions, which is not called again; None before it is called."""
     output_path: Texts = ()
     """Result files, as if named by `-o`."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)

@@ -40,7 +40,7 @@ class WorkerSuite:
     suite: Path | None
     flags: RunFlags
     changes: SuiteChanges
-    """What its extensions have changed, which are not called again."""
+    """The changes of its extensions, which are not called again."""
 
     def __call__(self) -> PreparedSuite:
         """Load and prepare the suite.
