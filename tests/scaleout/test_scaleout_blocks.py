@@ -42,7 +42,7 @@ class NotingCluster(ToyCluster):
 
 @attrs.define
 class Execution:
-    """What one execution of a run has emitted, sent and paid."""
+    """The rows that one execution of a run has emitted, sent and paid."""
 
     rows: dict[int, Row] = attrs.field(factory=dict)
     emitted: list[int] = attrs.field(factory=list)
@@ -142,7 +142,7 @@ def test_a_resumed_run_sends_only_the_rows_that_have_no_result(
 
 @pytest.mark.slow
 def test_rows_that_never_started_are_emitted_many_at_once(tmp_path: Path) -> None:
-    """Also between blocks and ranges each row is emitted once, in order."""
+    """Each row is emitted once, in order, between blocks and ranges too."""
     path, repeat = tmp_path / "runs.db", 40
     found = trio.run(lambda: execute(path, first=True, repeat=repeat, workers=0))
     assert found.emitted == list(range(MANY * repeat))

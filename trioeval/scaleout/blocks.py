@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class SentRow:
     """A row that waits for a worker, or for its result."""
 
-    block: Block
+    block: RowBlock
     job: int
     """Its job in the plan of the task."""
     index: int
@@ -67,7 +67,7 @@ class SentRow:
 
 
 @attrs.define(eq=False, repr=False)
-class Block:
+class RowBlock:
     """Consecutive jobs of a task whose rows are sent."""
 
     task: SentTask
@@ -115,11 +115,11 @@ class Block:
 class RowSender(Protocol):
     """Sends the rows of blocks to workers."""
 
-    def send(self, block: Block, /) -> None:
+    def send(self, block: RowBlock, /) -> None:
         """Let the rows of a block wait for workers."""
         ...
 
-    def close(self, block: Block, /) -> None:
+    def close(self, block: RowBlock, /) -> None:
         """Give up the rows of a block that have no result."""
         ...
 
@@ -164,7 +164,7 @@ class SentTask:
         self.keeps_jobs = keeps_jobs
         self._cut: BlockJobs | SerialBlocks = BlockJobs(0, size)
         """The blocks of the task."""
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, RowBlock] = {}
         """The blocks whose rows have not been returned, by their jobs."""
 
     def start(self, record: RecordRow) -> None:
@@ -199,7 +199,7 @@ class SentTask:
 
     async def perform(self, job: Job[range], _calls: Calls[Any]) -> None:
         """Wait for the rows of a block."""
-        block = self._blocks[job.index] = Block(self, job.payload)
+        block = self._blocks[job.index] = RowBlock(self, job.payload)
         self._sender.send(block)
         try:
             await block.ended.wait()

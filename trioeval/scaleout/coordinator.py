@@ -29,7 +29,7 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
 from trioeval.run.journal import RunJournal
 from trioeval.scaleout.agents import WorkerAgents
-from trioeval.scaleout.blocks import Block, SentRow, SentTask, continues_chain, no_row
+from trioeval.scaleout.blocks import RowBlock, SentRow, SentTask, continues_chain, no_row
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes
@@ -229,14 +229,14 @@ class Coordinator:
             if spec.name in used
         )
 
-    def send(self, block: Block) -> None:
+    def send(self, block: RowBlock) -> None:
         """Let the rows of a block wait for workers."""
         for row in block.left.values():
             self._rows[block.task.id, row.index] = row
         for row in [*block.left.values()]:
             self._wait(row)
 
-    def close(self, block: Block) -> None:
+    def close(self, block: RowBlock) -> None:
         """Give up the rows of a block that have no result."""
         for row in block.left.values():
             row.is_over = True

@@ -41,7 +41,7 @@ _LOCAL_SETTINGS = {
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.profile.enabled": False,
 }
-"""The settings of a cluster of this machine, without statistics that are not read but cost computing."""
+"""The settings of a cluster of this machine, without statistics, which cost computing."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -1,4 +1,3 @@
-# Separate from `scaleout.messages`: rows as plain data, without messages.
 """Rows and calls as plain data, which is pickled and read in a third of the time of their objects.
 
 An attribute that has its default is left out. So are the step and the provider of a row, which both sides
@@ -32,7 +31,7 @@ _Values: TypeAlias = dict[str, Any]
 _MAPPINGS = (dict, MappingProxyType)
 
 
-class _Kind(Generic[T]):
+class _Attributes(Generic[T]):
     """The attributes of a class of attrs.
 
     Args:
@@ -48,7 +47,7 @@ class _Kind(Generic[T]):
     def data(self, one: T) -> _Values:
         """Return the attributes of an object that do not have their defaults.
 
-        Identity is tested, and not equality: 1 and 1.0 differ in a report.
+        Identity is tested, and not equality: a report distinguishes 1 and 1.0.
         """
         return {
             name: value
@@ -57,12 +56,12 @@ class _Kind(Generic[T]):
         }
 
 
-_ROW = _Kind(Row, frozenset({"step", "provider", "planned"}))
-_CALL = _Kind(CallRecord)
-_REPLY = _Kind(Reply)
-_USAGE = _Kind(Usage)
-_JUDGES = _Kind(JudgeUsage)
-_VERDICT = _Kind(Verdict)
+_ROW = _Attributes(Row, frozenset({"step", "provider", "planned"}))
+_CALL = _Attributes(CallRecord)
+_REPLY = _Attributes(Reply)
+_USAGE = _Attributes(Usage)
+_JUDGES = _Attributes(JudgeUsage)
+_VERDICT = _Attributes(Verdict)
 
 
 @attrs.define
