@@ -14,11 +14,12 @@ from trioeval import ProviderError, Reply, Request
 from trioeval.agent.journal import AgentJournal, ProcessIdentity, RunningAttempt
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import AttemptEnded, AttemptStarted, CaseBlocked, CaseEnded
+from trioeval.errors import UsageError
 from trioeval.evaluation.journal import CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, prepare
 from trioeval.scaleout.agents import AgentsFolder, WorkerAgents, shared_folder
-from trioeval.scaleout.facts import agent_tasks, differences, lane_uses, owned_lanes
+from trioeval.scaleout.facts import agent_tasks, check_suite, differences, lane_uses, owned_lanes
 from trioeval.scaleout.messages import AttemptGone, AttemptProcess, Message, WorkerFacts
 from trioeval.scaleout.shards import is_case_group, owner_groups, with_case_groups
 from trioeval.store.planner.planner import open_planner
@@ -326,3 +327,26 @@ def test_programs_run_on_all_workers_unless_their_attempts_are_limited_together(
     groups = owner_groups(lane_uses(prepared), owned_lanes(prepared))
     found = [*with_case_groups(groups, agent_tasks(prepared)).values()]
     assert [is_case_group(group) for group in found] == [is_spread]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"options": {"storeOutputAs": "x"}}, "rows of agents or questions that share data"),
+        ({"options": {"runSerially": True}}, "rows of agents or questions that share data"),
+    ],
+)
+def test_cases_that_depend_on_each_other_in_another_way_are_refused(
+    changed: dict[str, Any], text: str
+) -> None:
+    """Nothing is sent: the rows of these tasks run one by one on any worker."""
+    suite = suite_of({"a": "d", "b": "d"}, {"b": changed})
+    suite["tasks"][0] |= {"providers": ["exec:true"]}
+    prepared = prepare(parse_suite(suite, environ={}), environ={})
+    with pytest.raises(UsageError, match=f"{text}.* of task work"):
+        check_suite(prepared)
+    check_suite(prepare(parse_suite({**suite, "tasks": [_without(suite)]}), environ={}))
+
+
+def _without(suite: dict[str, Any]) -> dict[str, Any]:
+    return {**suite["tasks"][0], "tests": [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}]}
