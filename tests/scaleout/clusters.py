@@ -18,6 +18,7 @@ from trioeval.scaleout.address import SchedulerAddress
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.dask_cluster import open_cluster
 from trioeval.scaleout.private_files import Location
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.worker import SessionOptions
 
 
@@ -91,7 +92,11 @@ async def run_on(
     )
     async with opened as cluster:
         coordinator = Coordinator(
-            cluster, prepared, run.stop, run.warnings.append, observers=observers
+            cluster,
+            prepared,
+            run.stop,
+            run.warnings.append,
+            records=RunRecords(observers=observers),
         )
         run.owners = lambda: [*coordinator._owners.values()]
         cluster.connect(coordinator)

@@ -13,12 +13,12 @@ from dataset_scripted import Built, MemoryDatasetJournal, check, lanes_of
 from trioeval.columns.finish import MemoryOutput
 from trioeval.columns.run import DatasetRun
 from trioeval.columns.spec import DatasetSpec
-from trioeval.evaluation.journal import CallKey, RecordedReply
 from trioeval.kernel import Lanes, LaneSpec
 from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
 from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.messages import pack, unpack
+from trioeval.scaleout.run_records import RunRecords
 
 NO_STEPS: Any = None
 
@@ -51,6 +51,14 @@ class ToyGroupWorkers:
     _is_sending: bool = False
 
     @property
+    def cluster(self) -> Any:
+        return self
+
+    @property
+    def records(self) -> RunRecords:
+        return RunRecords()
+
+    @property
     def is_stopped(self) -> bool:
         return self.stop.is_set()
 
@@ -81,11 +89,6 @@ class ToyGroupWorkers:
         if not self._is_sending:
             self._is_sending = True
             self.nursery.start_soon(self._send)
-
-    def recorded_replies(
-        self, _task: str | None, _row: int
-    ) -> Sequence[tuple[CallKey, RecordedReply]]:
-        return ()
 
     def join(self, name: str) -> None:
         """Let a worker join."""

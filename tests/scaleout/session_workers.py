@@ -21,6 +21,7 @@ from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.lane_reports import LaneReporter
 from trioeval.scaleout.messages import AnyShard, FileList, Message, Needs, Shard, StepFinder, unpack
 from trioeval.scaleout.private_files import WorkerFiles
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.worker import SessionOptions, WorkerSession, _RunningShard
 from trioeval.testing.journals import MemoryJournal
 
@@ -188,8 +189,7 @@ async def run_on_sessions(
             prepared,
             stop,
             run.warnings.append,
-            journal=journal,
-            recorded=None if journal is None else recorded_in(journal),
+            records=RunRecords(journal, recorded=None if journal is None else recorded_in(journal)),
         )
         agents = None
         if folder is not None:

@@ -19,9 +19,11 @@ from trioeval.providers import Reply, Request
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.run.run_suite import make_lanes, run_prepared
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.forwarding import ForwardingJournal, MessageBatch
 from trioeval.scaleout.messages import AnyShard, Shard, StepFinder, unpack
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.shard_task import shard_task
-from trioeval.scaleout.worker import ForwardingJournal, MessageBatch, settled_task
+from trioeval.scaleout.worker import settled_task
 from trioeval.testing.journals import MemoryJournal, NamedJob
 
 Change = tuple[float, str, str]
@@ -236,9 +238,11 @@ def run_simulated(
                 prepared,
                 stop,
                 run.warnings.append,
-                journal=journal,
-                recorded=None if journal is None else recorded_replies(journal),
-                recorded_jobs=None if journal is None else recorded_jobs(journal),
+                records=RunRecords(
+                    journal,
+                    recorded=None if journal is None else recorded_replies(journal),
+                    recorded_jobs=None if journal is None else recorded_jobs(journal),
+                ),
             )
             cluster.coordinator = coordinator
             for name in workers:

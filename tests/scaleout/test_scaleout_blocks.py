@@ -18,6 +18,7 @@ from trioeval.run import Row, RowsNotRun, RunOptions, run_with_options
 from trioeval.scaleout.blocks import BlockJobs
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.messages import AnyShard
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.store import RunStart, open_store
 
 
@@ -91,7 +92,7 @@ async def execute(
             def on_call(self, call: CallRecord, /) -> None: ...
 
         coordinator = Coordinator(
-            cluster, prepared, stop, print, journal=run, recorded=run.recorded_replies
+            cluster, prepared, stop, print, records=RunRecords(run, recorded=run.recorded_replies)
         )
         cluster.coordinator = coordinator
         for number in range(workers):

@@ -20,6 +20,7 @@ from trioeval.providers import Reply
 from trioeval.run import Row, RunOptions, collect, prepare, run_with_options
 from trioeval.scaleout.coordinator import WORKERS_WITHIN, Coordinator, open_coordinator
 from trioeval.scaleout.messages import AnyShard, Message, Shard, WorkerWarning
+from trioeval.scaleout.run_records import RunRecords
 
 ROWS = 40
 MANY = 150
@@ -198,7 +199,9 @@ async def simulate(
 
     async with trio.open_nursery() as nursery:
         cluster = ToyCluster(nursery, LOCAL, seconds, repeats, delay)
-        coordinator = Coordinator(cluster, prepared, stop, warnings.append, observers=[records])
+        coordinator = Coordinator(
+            cluster, prepared, stop, warnings.append, records=RunRecords(observers=[records])
+        )
         cluster.coordinator = coordinator
         cluster.join("first")
 

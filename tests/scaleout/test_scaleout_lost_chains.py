@@ -11,8 +11,8 @@ from simulated_cluster import Change, Model, SimulatedCluster, plain, run_locall
 
 from trioeval.evaluation.journal import CallKey
 from trioeval.kernel import StopReason
+from trioeval.scaleout.forwarding import ForwardedJob, MessageBatch
 from trioeval.scaleout.messages import AnyShard, Shard, unpack
-from trioeval.scaleout.worker import ForwardedJob, MessageBatch
 from trioeval.testing.journals import MemoryJournal
 
 TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output}} {% endfor %}"

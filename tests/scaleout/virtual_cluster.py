@@ -18,9 +18,9 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
+from trioeval.scaleout.forwarding import _GATHERED_FOR, _MOST_MESSAGES
 from trioeval.scaleout.messages import AnyShard, Message
 from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
-from trioeval.scaleout.worker import _GATHERED_FOR, _MOST_MESSAGES
 from trioeval.simulation.clock import VirtualClock
 from trioeval.simulation.run import seeded_scheduler
 

@@ -14,30 +14,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from trioeval.agent.protocols import AgentEvent
-from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, RecordObserver
+from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
-from trioeval.run.journal import RunJournal
 from trioeval.scaleout.agents import WorkerAgents
 from trioeval.scaleout.blocks import RowBlock, SentRow, SentTask, continues_chain, no_row
 from trioeval.scaleout.budget_leases import BudgetLeases
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.cluster import Cluster
-from trioeval.scaleout.dataset_messages import DatasetMessage, DatasetShard
+from trioeval.scaleout.dataset_messages import DatasetMessage
 from trioeval.scaleout.datasets import SentDatasets
-from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes, shares_lanes
 from trioeval.scaleout.messages import (
     AttemptGone,
     AttemptProcess,
@@ -48,19 +46,17 @@ from trioeval.scaleout.messages import (
     ShardUsage,
     WorkerWarning,
 )
+from trioeval.scaleout.row_groups import RowGroups
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.shards import (
     AFTER_LOSSES,
     MOST_ROWS,
     SHARDS_AT_ONCE,
-    RowKind,
-    block_rows,
     is_case_group,
     measured,
     next_cases,
     next_rows,
-    owner_groups,
     shard_rows,
-    with_case_groups,
 )
 from trioeval.scaleout.single_rows import is_sent_singly, sent_singly
 
@@ -71,12 +67,6 @@ _MOST_FAILURES = 3
 """Shards in a row that may fail on workers that live."""
 WORKERS_WITHIN = 60.0
 """Seconds without any worker after which a run starts no more rows."""
-
-RecordedReplies = Callable[[str | None, int], Sequence[tuple[CallKey, RecordedReply]]]
-"""Returns the replies to a row that earlier executions of the run recorded."""
-
-RecordedJobs = Callable[[str | None, int], Sequence[tuple[CallKey, str]]]
-"""Returns the jobs of a row at services that earlier executions of the run recorded."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -97,23 +87,18 @@ class _LiveShard:
 class Coordinator:
     """The rows of one run that are sent to workers; a `ClusterEvents`."""
 
-    _cluster: Cluster
+    cluster: Cluster
     _prepared: PreparedSuite
     _stop: trio.Event
     _warn: Callable[[str], None]
-    _journal: RunJournal | None = attrs.field(default=None, kw_only=True)
-    _observers: Sequence[RecordObserver] = attrs.field(default=(), kw_only=True)
-    _recorded: RecordedReplies | None = attrs.field(default=None, kw_only=True)
-    _recorded_jobs: RecordedJobs | None = attrs.field(default=None, kw_only=True)
+    records: RunRecords = attrs.field(factory=RunRecords, kw_only=True)
     _on_give_up: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
     """Called before the coordinator itself stops the run, because its workers fail."""
     datasets: SentDatasets = attrs.field(factory=SentDatasets, kw_only=True)
     """The datasets whose groups are made on workers."""
     _lane_owner: bool = attrs.field(default=False, kw_only=True)
     """True if each lane has one owner, although the suite has Redis."""
-    _groups: Mapping[RowKind, str | None] = attrs.field(init=False)
-    _widths: Mapping[str | None, int] = attrs.field(init=False)
-    """The calls that a worker may make at once for rows of each group."""
+    _groups: RowGroups = attrs.field(init=False)
     _waiting: dict[str | None, deque[SentRow]] = attrs.field(init=False, factory=dict)
     """The rows that may be sent and that no worker has, by group. Those of a chain follow each other."""
     _queues: list[ChainQueues] = attrs.field(init=False, factory=list)
@@ -140,36 +125,24 @@ class Coordinator:
         self.datasets.connect(self)
 
     @_groups.default
-    def _find_groups(self) -> Mapping[RowKind, str | None]:
-        prepared, uses = self._prepared, lane_uses(self._prepared)
-        cap = prepared.suite.evaluate_options.max_total_concurrency
-        is_capped = cap is not None and not shares_lanes(prepared, lane_owner=self._lane_owner)
-        owned = owned_lanes(prepared, lane_owner=self._lane_owner)
-        found = owner_groups(uses, owned, is_capped=is_capped)
-        return with_case_groups(found, agent_tasks(prepared))
+    def _find_groups(self) -> RowGroups:
+        return RowGroups.of(self._prepared, lane_owner=self._lane_owner)
 
     @_agents.default
     def _make_agents(self) -> WorkerAgents:
-        return WorkerAgents(None if self._journal is None else self._journal.agents)
+        journal = self.records.journal
+        return WorkerAgents(None if journal is None else journal.agents)
 
     @_leases.default
     def _make_leases(self) -> BudgetLeases | None:
         settings = self._prepared.suite.evaluate_options.budget
         return None if settings is None else BudgetLeases(settings)
 
-    @_widths.default
-    def _find_widths(self) -> Mapping[str | None, int]:
-        of_lane = {spec.name: spec.max_concurrency for spec in self._prepared.lane_specs}
-        lanes: dict[str | None, set[str]] = {None: set()}
-        for use in lane_uses(self._prepared):
-            lanes.setdefault(self._groups[use.rows], set()).update(use.lanes)
-        return {group: sum(of_lane[lane] for lane in found) for group, found in lanes.items()}
-
     def adapt(self, part: PreparedTask, task: OpenTask) -> OpenTask:
         """Return a task whose rows run on the workers."""
         if part.source_rows is not None:
-            self._cluster.add_task(part)
-        groups = {lane: group for (kind, lane), group in self._groups.items() if kind == part.id}
+            self.cluster.add_task(part)
+        groups = self._groups.of_task(part.id)
         only, *others = {*groups.values()} or {None}
         alone = task.rows_alone
         own, row_of = (task.body, task.row_of) if alone is None else (alone, alone.job)
@@ -181,7 +154,7 @@ class Coordinator:
         if is_sent_singly(task):
             self._agents.tasks[part.id] = task.elsewhere
             return sent_singly(self, part.id, task, group_of)
-        size = self._block_rows(part.id)
+        size = self._groups.block_rows(part.id)
         chains = Chains.of(part.prepared)
         queues = None if chains is None else ChainQueues(chains)
         if queues is not None:
@@ -198,7 +171,7 @@ class Coordinator:
             keeps_jobs=any(spec.keeps_jobs for spec in part.prepared.specs),
         )
         # As many rows as all workers may have, and those of the next shards.
-        rows = max(MOST_ROWS, *self._widths.values())
+        rows = max(MOST_ROWS, *self._groups.widths.values())
         most = rows * (SHARDS_AT_ONCE * max(1, len(self._workers)) + 1)
         return attrs.evolve(
             task,
@@ -207,18 +180,6 @@ class Coordinator:
             max_live_jobs=max(_LIVE_BLOCKS, math.ceil(2 * most / size)),
             row_of=no_row,
             on_start=body.start,
-        )
-
-    def _block_rows(self, task: str | None) -> int:
-        """Return the number of rows of each block of a task."""
-        used = {
-            lane for use in lane_uses(self._prepared) if use.rows[0] == task for lane in use.lanes
-        }
-        used &= called_lanes(self._prepared)
-        return block_rows(
-            (spec.max_concurrency, spec.rpm)
-            for spec in self._prepared.lane_specs
-            if spec.name in used
         )
 
     def send(self, block: RowBlock) -> None:
@@ -250,7 +211,7 @@ class Coordinator:
         self.datasets.on_loss(worker)
         for number, shard in [*lost.items()]:
             self._remove_shard(number)
-            self._cluster.cancel(number)  # else a worker with the same address might run it
+            self.cluster.cancel(number)  # else a worker with the same address might run it
             for row in shard.left.values():
                 row.losses += 1
             self._place_again(shard)
@@ -273,7 +234,8 @@ class Coordinator:
             case RejectedReply():
                 self._reject(message.key)
             case CreatedJob():
-                self._record_job(message)
+                key = message.key
+                self.records.job(message, self._rows.get((key.task, key.index)))
             case WorkerWarning():
                 self._warn_once(message.text)
             case ShardUsage() if self._leases is not None:
@@ -317,37 +279,19 @@ class Coordinator:
 
     def takers(self, task: str | None) -> Sequence[str]:
         """Return the workers that may make groups of a dataset."""
-        return self._takers(self._groups.get((task, None)))
+        return self._takers(self._groups.by_kind.get((task, None)))
 
     def width(self, task: str | None) -> int:
         """Return the number of calls that a worker may make at once for a dataset."""
-        return self._widths[self._groups.get((task, None))]
+        return self._groups.widths[self._groups.by_kind.get((task, None))]
 
     def next_number(self) -> int:
         """Return the number of a new shard."""
         return next(self._numbers)
 
-    def submit(self, worker: str, shard: DatasetShard) -> None:
-        """Start a shard of a dataset on a worker."""
-        self._cluster.submit(worker, shard)
-
-    def cancel(self, number: int) -> None:
-        """Cancel a shard of a dataset."""
-        self._cluster.cancel(number)
-
-    def shut_down(self, number: int, lane: str) -> None:
-        """Let a shard of a dataset start nothing new."""
-        self._cluster.shut_down(number, lane)
-
     def send_soon(self) -> None:
         """Send groups of datasets soon."""
         self._changed.set()
-
-    def recorded_replies(
-        self, task: str | None, row: int
-    ) -> Sequence[tuple[CallKey, RecordedReply]]:
-        """Return the replies to calls for a row of a dataset that earlier executions recorded."""
-        return () if self._recorded is None else self._recorded(task, row)
 
     # ---- the background of a run
 
@@ -362,7 +306,7 @@ class Coordinator:
     async def drain_when_stopped(self) -> None:
         """End the rows that no worker has once the run is stopped."""
         await self._stop.wait()
-        self._cluster.stop()
+        self.cluster.stop()
         self._give_up_waiting()
 
     async def watch_workers(self) -> None:
@@ -432,7 +376,7 @@ class Coordinator:
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
             self._remove_shard(number)
-            self._cluster.cancel(number)
+            self.cluster.cancel(number)
 
     def _leave_shard(self, row: SentRow) -> _LiveShard | None:
         """Remove a row from the shard that runs it, and return that; None without one."""
@@ -509,7 +453,7 @@ class Coordinator:
     def _next_size(self, worker: str, group: str | None, waiting: int) -> int:
         """Return the number of rows of a group to send to a worker now."""
         running = _rows_of(group, self._workers[worker].values())
-        width, seconds = self._widths.get(group, 1), self._row_seconds.get(group)
+        width, seconds = self._groups.widths.get(group, 1), self._row_seconds.get(group)
         if is_case_group(group):
             others = _rows_of(group, self._shards.values()) - running
             return next_cases(running, others, waiting, len(self._workers), width)
@@ -537,7 +481,7 @@ class Coordinator:
                 return False
         rows.sort(key=lambda row: row.index)
         task = rows[0].block.task.id
-        replies = [pair for row in rows for pair in self._replies(row)]
+        replies = [pair for row in rows for pair in self.records.replies(row)]
         shard = _LiveShard(
             worker, group, len(rows), trio.current_time(), {row.index: row for row in rows}
         )
@@ -545,59 +489,28 @@ class Coordinator:
         for row in rows:
             row.is_sent, row.shard = True, number
         sent = rows[0].block.task
-        self._cluster.submit(
+        self.cluster.submit(
             worker,
             Shard(
                 number=number,
                 task=task,
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
-                anew=frozenset(row.index for row in rows if self._needs_new_reply(row)),
+                anew=frozenset(row.index for row in rows if self.records.needs_new_reply(row)),
                 used_before=used_before,
                 processes=tuple(
                     one for row in rows for one in self._agents.processes(task, row.index)
                 ),
-                jobs=tuple(job for row in rows for job in self._jobs(row)),
+                jobs=tuple(job for row in rows for job in self.records.jobs(row)),
                 shared=sent.shared_with(row.index for row in rows if row.chain is not None),
             ),
         )
         return True
 
-    def _replies(self, row: SentRow) -> Sequence[tuple[CallKey, RecordedReply]]:
-        """Return the recorded replies to a row, of earlier executions and of this one."""
-        before: Sequence[tuple[CallKey, RecordedReply]] = ()
-        journal = self._journal
-        if self._recorded is not None and journal is not None and journal.resumed:
-            before = self._recorded(row.block.task.id, row.index)
-        return [*before, *row.replies.items()]
-
-    def _jobs(self, row: SentRow) -> Sequence[tuple[CallKey, str]]:
-        """Return the recorded jobs of a row, of earlier executions and of this one."""
-        if not row.block.task.keeps_jobs:
-            return ()
-        before: Sequence[tuple[CallKey, str]] = ()
-        journal = self._journal
-        if self._recorded_jobs is not None and journal is not None and journal.resumed:
-            before = self._recorded_jobs(row.block.task.id, row.index)
-        return [*before, *row.jobs.items()]
-
-    def _needs_new_reply(self, row: SentRow) -> bool:
-        journal = self._journal
-        return (
-            not row.losses
-            and journal is not None
-            and journal.resumed
-            and journal.needs_new_reply(row.block.task.id, row.index)
-        )
-
     # ---- records
 
     def _record_call(self, call: CallRecord) -> None:
-        # Also if its job has given up the row: it is paid.
-        if self._journal is not None:
-            self._journal.call(call)
-        for observer in self._observers:
-            observer.on_call(call)
+        self.records.call(call)  # also if its job has given up the row: it is paid
         self.datasets.on_call(call)
         row = self._rows.get((call.key.task, call.key.index))
         if row is not None and isinstance(call.answer, Reply):
@@ -605,25 +518,8 @@ class Coordinator:
             if call.key.role == "attempt":
                 row.losses = 0  # a case may outlive many workers, as long as it makes progress
 
-    def _record_job(self, created: CreatedJob) -> None:
-        """Record a job: also if nothing awaits its row any more, it is paid."""
-        key, name = created.key, created.name
-        row = self._rows.get((key.task, key.index))
-        kept = None if self._journal is None else self._journal.job(key)
-        if name is None:
-            if kept is not None:
-                kept.drop()
-            if row is not None:
-                row.jobs.pop(key, None)
-        else:
-            if kept is not None:
-                kept.note(name)
-            if row is not None:
-                row.jobs[key] = name
-
     def _reject(self, key: CallKey) -> None:
-        if self._journal is not None:
-            self._journal.reject(key)
+        self.records.reject(key)
         self.datasets.on_reject(key)
         row = self._rows.get((key.task, key.index))
         if row is not None:

@@ -36,6 +36,7 @@ from trioeval.errors import DatasetError
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
 from trioeval.kernel import Calls
 from trioeval.providers import Reply
+from trioeval.scaleout.cluster import Cluster
 from trioeval.scaleout.dataset_messages import (
     CallEnd,
     DatasetFault,
@@ -46,6 +47,7 @@ from trioeval.scaleout.dataset_messages import (
     MadeGroup,
     UnfinishedGroup,
 )
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.sent_groups import SentGroup, joined_seeds, seed_part
 from trioeval.scaleout.shards import next_groups
 from trioeval.text import counted
@@ -57,6 +59,16 @@ _NAME = "all columns"
 
 class GroupWorkers(Protocol):
     """The workers of a run, as datasets use them."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The workers."""
+        ...
+
+    @property
+    def records(self) -> RunRecords:
+        """The records of the run."""
+        ...
 
     @property
     def is_stopped(self) -> bool:
@@ -75,26 +87,8 @@ class GroupWorkers(Protocol):
         """Return the number of a new shard."""
         ...
 
-    def submit(self, worker: str, shard: DatasetShard, /) -> None:
-        """Start a shard on a worker."""
-        ...
-
-    def cancel(self, number: int, /) -> None:
-        """Cancel a shard."""
-        ...
-
-    def shut_down(self, number: int, lane: str, /) -> None:
-        """Let a shard start nothing new, because too many calls of a lane failed permanently."""
-        ...
-
     def send_soon(self) -> None:
         """Call `SentDatasets.send` soon."""
-        ...
-
-    def recorded_replies(
-        self, task: str | None, row: int, /
-    ) -> Sequence[tuple[CallKey, RecordedReply]]:
-        """Return the replies to calls for a row that earlier executions recorded."""
         ...
 
 
@@ -237,7 +231,7 @@ class SentDataset:
     def _cancel_if_empty(self, number: int) -> None:
         if not self._shards[number].left:
             del self._shards[number]
-            self.workers.cancel(number)
+            self.workers.cluster.cancel(number)
 
     # ---- placements
 
@@ -302,7 +296,7 @@ class SentDataset:
         for group in groups:
             group.shard = number
         self._shards[number] = _GroupShard(worker, {group.number: group for group in groups})
-        self.workers.submit(
+        self.workers.cluster.submit(
             worker,
             DatasetShard(
                 number=number,
@@ -330,7 +324,7 @@ class SentDataset:
             )
             for row in group.rows:
                 if made[row] < cells:
-                    before += self.workers.recorded_replies(self.spec.task, row)
+                    before += self.workers.records.recorded_replies(self.spec.task, row)
         return [*before, *group.replies.items()]
 
     # ---- the events of workers
@@ -340,7 +334,9 @@ class SentDataset:
         for number, shard in [*self._shards.items()]:
             if shard.worker == worker:
                 del self._shards[number]
-                self.workers.cancel(number)  # else a worker with the same address might run it
+                self.workers.cluster.cancel(
+                    number
+                )  # else a worker with the same address might run it
                 for group in shard.left.values():
                     group.losses += 1
                 self._place_again(shard)
@@ -445,7 +441,7 @@ class SentDataset:
         self.progress.call_ended(news.lane, failed=news.failed, transient=news.transient)
         if account.early_shutdown and not before:
             for number in self._shards:
-                self.workers.shut_down(number, news.lane)
+                self.workers.cluster.shut_down(number, news.lane)
             self.workers.send_soon()
 
     def _drop(self, group: SentGroup, row: DroppedRow) -> None:

@@ -23,48 +23,34 @@ import trio
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import AgentEvent, CaseEnded
 from trioeval.columns.options import DatasetOptions
-from trioeval.errors import ProviderError, TrioevalError
-from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
+from trioeval.errors import TrioevalError
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
-from trioeval.evaluation.row import Row, RowsNotRun
+from trioeval.evaluation.row import Row
 from trioeval.kernel import Event, Lanes
 from trioeval.limits.open import requires_extra
-from trioeval.providers import Reply, Request
-from trioeval.providers.base import KeptJob
-from trioeval.providers.local.record import record_call
 from trioeval.rates import Amounts, Budget
-from trioeval.run.journal import RunJournal
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
-from trioeval.scaleout.agents import AgentsFolder, ForwardedProcesses
+from trioeval.scaleout.agents import AgentsFolder
 from trioeval.scaleout.dataset_messages import DatasetShard
 from trioeval.scaleout.dataset_parts import ForwardedPart
 from trioeval.scaleout.facts import shares_lanes, suite_digest
+from trioeval.scaleout.forwarding import ForwardingJournal, ForwardingRecorder, MessageBatch
 from trioeval.scaleout.lane_reports import LaneReporter
 from trioeval.scaleout.messages import (
     AnyShard,
-    CreatedJob,
-    JournalPosition,
-    Message,
     Needs,
-    RecordingLine,
-    RejectedReply,
     Shard,
     ShardUsage,
     WorkerFacts,
     WorkerWarning,
-    pack,
 )
 from trioeval.scaleout.needs import variables, versions
-from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
+from trioeval.scaleout.private_files import Location, WorkerFiles
 from trioeval.scaleout.shard_task import shard_task
 
 if TYPE_CHECKING:
-    from trioeval.agent.journal import AgentJournal
-    from trioeval.columns.journal import DatasetJournal
-    from trioeval.columns.result import DatasetResult
-    from trioeval.scaleout.stream_journal import WorkerJournal
     from trioeval.scaleout.worker_redis import WorkerRedis
 
 LoadSuite: TypeAlias = Callable[[Location], PreparedSuite]
@@ -74,190 +60,7 @@ _OUTSIDE = "is outside of"
 _NO_ABSOLUTE = (
     "the worker has a copy of the suite's files, in which only relative paths lead to them"
 )
-_GATHERED_FOR = 0.01  # seconds
-_MOST_MESSAGES = 500
-"""Messages that are sent together."""
 _ENDED_WITHIN = 10.0  # seconds
-
-
-class _NoRows:
-    """The kept rows of a shard: none, because the coordinator sends only rows that remain."""
-
-    def __contains__(self, index: object) -> bool:
-        return False
-
-    def __len__(self) -> int:
-        return 0
-
-    def record(self, index: int, /) -> Any:
-        """Raise: no row is kept.
-
-        Raises:
-            KeyError: Always.
-        """
-        raise KeyError(index)
-
-
-@attrs.define(eq=False, repr=False)
-class MessageBatch:
-    """Messages that wait to be sent, for a few milliseconds at most."""
-
-    _send: Callable[[bytes], None]
-    journal: WorkerJournal | None = attrs.field(init=False, default=None)
-    """Gets each message at once; None without Redis."""
-    location: Location = attrs.field(init=False, factory=Location)
-    """The place of the suite's files, whose paths are replaced by those of the coordinator."""
-    _waiting: list[Message] = attrs.field(init=False, factory=list)
-    _added: trio.Event = attrs.field(init=False, factory=trio.Event)
-
-    def add(self, message: Message) -> None:
-        """Add a message, in order; sends all of them if they are many."""
-        self._waiting.append(message)
-        if self.journal is not None:
-            self.journal.add(message)
-        if len(self._waiting) >= _MOST_MESSAGES:
-            self.flush()
-        else:
-            self._added.set()
-
-    def flush(self) -> None:
-        """Send all messages now."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            if self.journal is not None:
-                waiting.append(JournalPosition(self.journal.session, self.journal.number))
-            data, root = pack(waiting), self.location.root
-            if root and root.encode() in data:
-                change = functools.partial(with_texts, change=self.location.original)
-                data = pack(waiting, change)
-            self._send(data)
-
-    async def send_continuously(self) -> None:
-        """Send messages soon after they were added, until cancelled."""
-        while True:
-            await self._added.wait()
-            self._added = trio.Event()
-            await trio.sleep(_GATHERED_FOR)
-            self.flush()
-
-
-@attrs.frozen(eq=False, repr=False)
-class ForwardedJob:
-    """The record of the job of one call, which the coordinator keeps; a `KeptJob`."""
-
-    _key: CallKey
-    _batch: MessageBatch
-    _names: dict[CallKey, str]
-    """The jobs of the calls of a shard that have not ended."""
-
-    def find(self) -> str | None:
-        """Return the name of the job, which may have come with the shard."""
-        return self._names.get(self._key)
-
-    def note(self, name: str, /) -> None:
-        """Send the name of a new job at once."""
-        self._names[self._key] = name
-        self._batch.add(CreatedJob(self._key, name))
-        self._batch.flush()
-
-    async def keep(self, name: str, /) -> None:
-        """Send the name of a new job at once."""
-        self.note(name)
-        await trio.lowlevel.checkpoint()
-
-    def drop(self) -> None:
-        """Send that the job has ended."""
-        if self._names.pop(self._key, None) is not None:
-            self._batch.add(CreatedJob(self._key, None))
-
-
-@attrs.define(eq=False, repr=False)
-class ForwardingJournal(RunJournal):
-    """The journal of a shard, which sends all records to the coordinator."""
-
-    _shard: AnyShard
-    _batch: MessageBatch
-    _dataset: DatasetJournal | None = None
-    """The journal of the dataset whose groups are made."""
-    _replies: dict[CallKey, RecordedReply] = attrs.field(init=False)
-    _jobs: dict[CallKey, str] = attrs.field(init=False)
-
-    @_jobs.default
-    def _find_jobs(self) -> dict[CallKey, str]:
-        return dict(self._shard.jobs)
-
-    @_replies.default
-    def _find_replies(self) -> dict[CallKey, RecordedReply]:
-        return dict(self._shard.replies)
-
-    @property
-    def resumed(self) -> bool:
-        """True if replies to its rows are recorded, or must not be used."""
-        return bool(self._replies or self._shard.anew)
-
-    def begin(self, suite: PreparedSuite, /) -> None:
-        """Do nothing: the coordinator has recorded the suite."""
-
-    async def end(self, **_facts: object) -> None:
-        """Do nothing: the coordinator records the end."""
-        await trio.lowlevel.checkpoint()
-
-    def call(self, call: CallRecord, /) -> None:
-        """Send a call."""
-        self._batch.add(call)
-
-    def recorded_reply(self, key: CallKey, /) -> RecordedReply | None:
-        """Return a reply that came with the shard."""
-        return self._replies.get(key)
-
-    def job(self, key: CallKey, /) -> KeptJob:
-        """Return the record of the job of a call, which is sent as it changes."""
-        return ForwardedJob(key, self._batch, self._jobs)
-
-    def row(self, row: Row, /) -> None:
-        """Send a row."""
-        self._batch.add(row)
-
-    def first_single_row(self, _task: str | None, rows: range, /) -> int:
-        """Return the first row: each is sent."""
-        return rows.start
-
-    def rows_not_run(self, rows: RowsNotRun, /) -> None:
-        """Do nothing: the run of a shard has no receiver of many rows at once."""
-
-    def superseding_record(self, _row: Row, /) -> None:
-        """Return None: the coordinator decides that."""
-        return
-
-    def reject(self, key: CallKey, /) -> None:
-        """Send that a reply is not to be used again."""
-        self._replies.pop(key, None)
-        self._batch.add(RejectedReply(key))
-
-    def needs_new_reply(self, _task: str | None, index: int, /) -> bool:
-        """Return whether the coordinator asks for new replies to a row."""
-        return index in self._shard.anew
-
-    async def durable(self, row: Row | None = None, /, *, urgent: bool = True) -> None:  # noqa: ARG002
-        """Send a reply now, before anything depends on it; rows may wait for others."""
-        if row is None:
-            self._batch.flush()
-
-    def reused_rows(self, _task: str | None, /) -> ReusedRows:
-        """Return no rows."""
-        return _NoRows()
-
-    def dataset(self, _task: str | None, /) -> DatasetJournal | None:
-        """Return the journal of a dataset, which sends its records; None for a shard of rows."""
-        return self._dataset
-
-    def dataset_ended(self, result: DatasetResult, /) -> None:
-        """Do nothing: the coordinator keeps the account."""
-
-    def agents(self, task: str | None, /) -> AgentJournal:
-        """Return the record of the processes of agents, which are sent."""
-        left = [one for one in self._shard.processes if task == self._shard.task]
-        return ForwardedProcesses(task, left, self._batch.add, self._batch.flush)
 
 
 @attrs.frozen(kw_only=True)
@@ -288,26 +91,6 @@ class SessionOptions:
     """True if each lane has one owner, although the run uses Redis."""
     folder: AgentsFolder | None = None
     """The folder of the cases of agents; None without agents."""
-
-
-@attrs.frozen
-class _ForwardingRecorder:
-    """A recorder of calls that sends their lines to the coordinator."""
-
-    _batch: MessageBatch
-
-    def write(
-        self,
-        provider: str,
-        request: Request,
-        answer: Reply | ProviderError,
-        latency: float,
-        *,
-        position: int | None = None,
-    ) -> None:
-        """Send the line of a call."""
-        line = record_call(provider, request, answer, latency, position=position)
-        self._batch.add(RecordingLine(line))
 
 
 @attrs.define(eq=False, repr=False)
@@ -608,7 +391,7 @@ class WorkerSession:
                 stop=self._stop,
                 observe=self._observe,
                 observers=reporter.observer if self._options.events else None,
-                recorder=_ForwardingRecorder(self._batch) if self._options.record else None,
+                recorder=ForwardingRecorder(self._batch) if self._options.record else None,
                 run_id=self._options.run_id,
                 warn=self._warn,
                 journal=ForwardingJournal(

@@ -12,6 +12,7 @@ import attrs
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import SessionOptions
 from trioeval.scaleout.workers import SourceLoader, WorkerPool, open_coordinated, open_run
@@ -94,10 +95,7 @@ class SentRun:
             prepared,
             run.stopping,
             self._workers.warn,
-            journal=stored,
-            observers=[observers],
-            recorded=stored.recorded_replies,
-            recorded_jobs=stored.recorded_jobs,
+            records=RunRecords(stored, [observers], stored.recorded_replies, stored.recorded_jobs),
             lane_owner=True,
         )
         events = WatchedCluster(coordinator, WorkerViews(lanes=run.worker_lanes))

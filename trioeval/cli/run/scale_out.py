@@ -30,6 +30,7 @@ from trioeval.scaleout.datasets import SentDatasets
 from trioeval.scaleout.facts import check_suite, shares_lanes
 from trioeval.scaleout.messages import StepFinder, WorkerEvent
 from trioeval.scaleout.private_files import Location
+from trioeval.scaleout.run_records import RunRecords
 from trioeval.scaleout.watching import WatchedCluster, WorkerViews
 from trioeval.scaleout.worker import CacheFile, SessionOptions
 from trioeval.scaleout.workers import open_coordinated
@@ -185,10 +186,7 @@ class OpenWorkers:
             self._prepared,
             stopping.event,
             warn,
-            journal=run,
-            observers=observers,
-            recorded=run.recorded_replies,
-            recorded_jobs=run.recorded_jobs,
+            records=RunRecords(run, observers, run.recorded_replies, run.recorded_jobs),
             on_give_up=stopping.workers_failed,
             datasets=self.datasets,
             lane_owner=self._lane_owner,
