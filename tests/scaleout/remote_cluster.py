@@ -38,7 +38,7 @@ if found:
     installed = importlib.metadata.version
     importlib.metadata.version = lambda name: others.get(name) or installed(name)
 """
-"""What Python runs at its start in each worker, and in the processes that it starts."""
+"""The code that Python runs at its start in each worker, and in the processes that it starts."""
 
 
 @attrs.frozen

@@ -101,7 +101,7 @@ class SessionCluster:
 
     def submit(self, worker: str, shard: AnyShard) -> None:
         """Start a shard."""
-        assert isinstance(shard, Shard)  # there are no datasets here
+        assert isinstance(shard, Shard)  # no dataset is made here
         self.shards.append((worker, shard))
         if (found := self.workers.get(worker)) is not None:
             self.nursery.start_soon(self._perform, found, shard)

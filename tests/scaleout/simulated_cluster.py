@@ -100,7 +100,7 @@ class SimulatedCluster:
             self.events.on_loss(name)
 
     def submit(self, worker: str, shard: AnyShard) -> None:
-        assert isinstance(shard, Shard)  # there are no datasets here
+        assert isinstance(shard, Shard)  # no dataset is made here
         assert [*shard.rows] == sorted({*shard.rows})
         self.sent.append((worker, shard))
         if (found := self.workers.get(worker)) is not None:

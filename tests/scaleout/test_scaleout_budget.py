@@ -62,7 +62,7 @@ def test_leases_stay_within_the_budget_and_every_row_that_fits_runs(
             live[number] = lease_of(settings, used_before), waiting[:size]
             waiting = waiting[size:]
         else:
-            assert live, "somebody may always run"
+            assert live, "some shard may always run"
             shard = data.draw(st.sampled_from(sorted(live)))
             budget, own = live.pop(shard)
             used, left = run_shard(budget, own)

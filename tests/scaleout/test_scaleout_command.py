@@ -259,7 +259,7 @@ def wait_processes(session: int, count: int) -> None:
 def test_an_interrupt_before_the_first_row_ends_the_start_and_stores_nothing(
     tmp_path: Path, processes: int
 ) -> None:
-    """Whether the processes of the workers exist already, or not."""
+    """The processes of the workers may exist already, or not."""
     with fake_provider("--latency", "0.2") as url:
         (tmp_path / "s.json").write_text(json.dumps(suite(url)))
         with command(tmp_path, "s.json", "--on", "local:2", "-o", "o.jsonl") as process:

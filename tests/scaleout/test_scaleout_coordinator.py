@@ -88,7 +88,7 @@ class ToyCluster:
             self.events.on_loss(name)
 
     def submit(self, worker: str, shard: AnyShard) -> None:
-        assert isinstance(shard, Shard)  # there are no datasets here
+        assert isinstance(shard, Shard)  # no dataset is made here
         self.sizes.append(len(shard.rows))
         assert list(shard.rows) == sorted(set(shard.rows))
         if (found := self.workers.get(worker)) is not None:

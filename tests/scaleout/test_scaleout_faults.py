@@ -148,7 +148,7 @@ def test_an_unreachable_scheduler_is_named(
 ) -> None:
     monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
     (folder / "s.json").write_text(suite("http://127.0.0.1:9"))
-    with socket.socket() as bound:  # nobody listens there
+    with socket.socket() as bound:  # no program listens there
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         assert run_command_line(["s.json", "--on", f"dask://{address}", "--no-progress"]) == 2

@@ -233,7 +233,7 @@ class Silent(SimulatedCluster):
     """Workers that run nothing, until the run is stopped."""
 
     def submit(self, worker: str, shard: AnyShard) -> None:
-        assert isinstance(shard, Shard)  # there are no datasets here
+        assert isinstance(shard, Shard)  # no dataset is made here
         self.sent.append((worker, shard))
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Which files of a suite are listed for workers, what of them is sent, and where a worker has them."""
+"""The files of a suite for workers: which are listed and sent, and where a worker has them."""
 
 import json
 import shutil

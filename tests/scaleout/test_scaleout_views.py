@@ -1,4 +1,4 @@
-"""What shows a run on worker processes: progress, live view, traces, telemetry, recordings."""
+"""Views of a run on worker processes: progress, live view, traces, telemetry, recordings."""
 
 import json
 import signal
@@ -198,7 +198,7 @@ def test_a_watched_suite_runs_again_on_fresh_workers(tmp_path: Path) -> None:
 
 
 def test_workers_of_this_machine_share_the_cache_of_the_run(tmp_path: Path) -> None:
-    """What one run has paid for, on workers or here, the next one finds; --record requests it anew."""
+    """A run finds the replies that another has paid for, on workers or here; --record requests them anew."""
     ways: Sequence[tuple[Sequence[str], int]] = [
         (("--on", "local:2"), ROWS),
         (("--on", "local:2"), 0),

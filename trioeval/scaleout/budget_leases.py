@@ -8,7 +8,7 @@ a result, which run again, with the replies that they have; then the parts doubl
 left, and is granted only if no other lease is out: a row that does not fit into it fits no more at all.
 
 The lease of a shard whose end is not known, because its worker is lost, counts as used. Less might be too
-little: nobody knows the calls in flight.
+little: the calls in flight are unknown.
 
 Law: BUDGET.
 """
@@ -31,7 +31,7 @@ _Units: TypeAlias = tuple[int, int, int]
 
 @attrs.frozen
 class _ShardLease:
-    """What a shard may use."""
+    """The amounts that a shard may use."""
 
     most: _Units
     """All that it may use; 0 in a dimension without a bound."""
@@ -61,7 +61,7 @@ class BudgetLeases:
 
     settings: BudgetSettings
     _spent: _Units = attrs.field(init=False, default=(0, 0, 0))
-    """What ended shards have used."""
+    """The amounts that ended shards have used."""
     _live: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
     _lost: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
     """The leases of shards that have ended without a report."""
@@ -74,7 +74,7 @@ class BudgetLeases:
 
     @property
     def used(self) -> Amounts:
-        """What is used, leased or lost."""
+        """The amounts that are used, leased or lost."""
         return _amounts(self._used())
 
     def grant(self, shard: int, shards: int) -> Amounts | None:

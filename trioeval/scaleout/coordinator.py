@@ -1,4 +1,3 @@
-# Separate from `cli.run.scale_out`: it knows no command line.
 """The coordinator of a run on many machines: it sends rows to workers, and records what they send.
 
 Consecutive rows are a job of the coordinator's kernel (see `scaleout.blocks`), so that order, stop, deadline,

@@ -425,7 +425,7 @@ def _open(address: ClusterAddress | LocalProcesses) -> tuple[LocalCluster | None
         return local, Client(local, set_as_default=False)
     try:
         with warnings.catch_warnings():
-            # The check reports all differences itself, and that of a package nobody uses is none.
+            # The check reports all differences itself, and ignores packages that are not used.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             return None, _client(address.url)
     except (OSError, TimeoutError, ValueError) as error:

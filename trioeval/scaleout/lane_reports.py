@@ -1,5 +1,5 @@
 # Separate from `scaleout.worker`: together they exceed 600 lines.
-"""What a worker reports of its lanes and rows: snapshots a few times a second, and events if asked for.
+"""The reports of a worker on its lanes and rows: snapshots a few times a second, and events if asked for.
 
 A message for each event would cost the coordinator more than most rows. So the worker counts, as the
 progress of a run on one machine does, and sends its counts. Events themselves are sent only to traces and

@@ -67,12 +67,12 @@ class FileList:
 
 @attrs.frozen(kw_only=True)
 class Needs:
-    """What the suite needs of each worker. Contains no values of variables."""
+    """The needs of a suite on each worker. Contains no values of variables."""
 
     packages: tuple[str, ...]
     """The packages whose versions are compared."""
     node: bool = False
-    """Whether code of the suite runs in Node."""
+    """True if code of the suite runs in Node."""
     present: tuple[str, ...] = ()
     """Environment variables that must be set; each worker may have its own key."""
     equal: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class RejectedReply:
 
 @attrs.frozen
 class ShardUsage:
-    """What a shard that has ended has used of the run's budget."""
+    """The part of the run's budget that an ended shard has used."""
 
     number: int
     used: Amounts

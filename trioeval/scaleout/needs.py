@@ -1,4 +1,4 @@
-"""What a suite needs of each worker: versions, environment variables, files; and what a process has of it.
+"""The needs of a suite on each worker: versions, environment variables, files, and those that a process has.
 
 Values of variables are compared by digests with a salt of the run. Those of keys are not compared: each
 worker may have its own key. So no key, and nothing made from one, is sent.

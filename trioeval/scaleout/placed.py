@@ -1,4 +1,4 @@
-"""What every shard carries from the coordinator to its worker, whatever it consists of."""
+"""The common part of all shards, whether they consist of rows or of groups of a dataset."""
 
 import attrs
 
@@ -19,7 +19,7 @@ class PlacedWork:
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
     used_before: Amounts | None = None
-    """What it must regard as used of the run's budget; None without a budget."""
+    """The amounts to regard as used of the run's budget; None without a budget."""
     processes: tuple[RunningAttempt, ...] = ()
     """The attempts at its rows whose processes may still run, because their workers were lost."""
     jobs: tuple[tuple[CallKey, str], ...] = ()

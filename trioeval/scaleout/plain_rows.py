@@ -1,4 +1,3 @@
-# Separate from `scaleout.messages`: rows as plain data, without messages.
 """Rows and calls as plain data, which is pickled and read in a third of the time of their objects.
 
 An attribute that has its default is left out. So are the step and the provider of a row, which both sides

@@ -1,4 +1,4 @@
-"""What the coordinator of a run on workers records, and what a row takes with it when it is placed again."""
+"""The records of a run on workers, and those that a row takes with it when it is placed again."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class WorkerClocks:
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class WorkerViews:
-    """What shows and records the reports of workers."""
+    """The receivers of the reports of workers."""
 
     lanes: WorkerLanes | None = None
     on_event: Callable[[WorkerEvent], None] | None = None

@@ -75,7 +75,7 @@ class CacheFile:
 
 @attrs.frozen(kw_only=True)
 class SessionOptions:
-    """What a session does besides running rows and sending their records."""
+    """The tasks of a session besides running rows and sending their records."""
 
     run_id: str | None = None
     """The id of the run, for templates."""
@@ -109,7 +109,7 @@ class _RunningShard:
 
     @property
     def used(self) -> Amounts:
-        """What it has used of its lease; held amounts count, since their calls may have been made."""
+        """The used part of its lease; held amounts count, since their calls may have been made."""
         if self.budget is None:
             return Amounts()
         spent, held = self.budget.spent, self.budget.reserved

@@ -502,3 +502,33 @@ def read_call(
         (key, call.role, call.question, call.row, execution),
     ).fetchone()
     return None if found is None else (read_text(found[0]), found[1] or 0.0, bool(found[2]))
+
+
+@attrs.define(eq=False, repr=False)
+class StoredKeptRows:
+    """The rows of one task that are not run again."""
+
+    _source: RecordSource
+    _part: int | None
+    _indices: frozenset[int]
+    _read: Callable[[], sqlite3.Connection]
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def record(self, index: int, /) -> Mapping[str, Any]:
+        """Return the record of a row.
+
+        Raises:
+            KeyError: The row is not among them.
+            StoreError: It cannot be read.
+        """
+        if index not in self._indices or self._part is None:
+            raise KeyError(index)
+        text = read_body(self._read(), self._part << INDEX_BITS | index, self._source)
+        if text is None:
+            raise KeyError(index)
+        return self._source.parsed(index, text)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
@@ -33,6 +33,7 @@ from trioeval.store.jobs import StoredJob, read_jobs
 from trioeval.store.not_run_rows import write_never_began
 from trioeval.store.records import (
     RecordSource,
+    StoredKeptRows,
     merged,
     plain,
     read_body,
@@ -69,6 +70,8 @@ from trioeval.store.writes import (
     recovered_calls,
 )
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
     from trioeval.store.agent_processes import StoredAgents
@@ -82,36 +85,6 @@ _TESTS = 500  # per statement
 _RECORDED_EVENTS = frozenset({Waiting, Throttled, LimitChanged, LaneClosed})
 """A look-up is faster than comparisons, and most events are of other types."""
 _MANY = 10_000  # numbers of rows that are remembered
-
-
-@attrs.define(eq=False, repr=False)
-class StoredKeptRows:
-    """The rows of one task that are not run again."""
-
-    _source: RecordSource
-    _part: int | None
-    _indices: frozenset[int]
-    _read: Callable[[], sqlite3.Connection]
-
-    def __contains__(self, index: object) -> bool:
-        return index in self._indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def record(self, index: int, /) -> Mapping[str, Any]:
-        """Return the record of a row.
-
-        Raises:
-            KeyError: The row is not among them.
-            StoreError: It cannot be read.
-        """
-        if index not in self._indices or self._part is None:
-            raise KeyError(index)
-        text = read_body(self._read(), self._part << INDEX_BITS | index, self._source)
-        if text is None:
-            raise KeyError(index)
-        return self._source.parsed(index, text)
 
 
 @attrs.frozen(kw_only=True)
@@ -379,28 +352,28 @@ class StoredRun(RunJournal):
 
         Unreadable ones are left out.
         """
-        part = self._parts.get(task)
-        if not self._resumed or part is None:
-            return []
-        try:
-            keys = read_call_keys(
-                self._read(), part << INDEX_BITS | index, CallKey(task, index, "provider", b"")
-            )
-        except sqlite3.Error:
-            return []
+        keys = self._recorded(read_call_keys, task, index)
         found = ((key, self.recorded_reply(key)) for key in keys)
         return [(key, reply) for key, reply in found if reply is not None]
 
-    def recorded_jobs(self, task: str | None, index: int) -> list[tuple[CallKey, str]]:
+    def recorded_jobs(self, task: str | None, index: int) -> Sequence[tuple[CallKey, str]]:
         """Return the jobs of a row that earlier executions recorded; none if they are unreadable."""
+        return self._recorded(read_jobs, task, index)
+
+    def _recorded(
+        self,
+        read: Callable[[sqlite3.Connection, int, CallKey], Sequence[T]],
+        task: str | None,
+        index: int,
+    ) -> Sequence[T]:
         part = self._parts.get(task)
         if not self._resumed or part is None:
-            return []
-        key = CallKey(task, index, "provider", b"")
+            return ()
         try:
-            return read_jobs(self._read(), part << INDEX_BITS | index, key)
+            row = CallKey(task, index, "provider", b"")
+            return read(self._read(), part << INDEX_BITS | index, row)
         except sqlite3.Error:
-            return []
+            return ()
 
     def reject(self, key: CallKey, /) -> None:
         """Record that the reply to this request was unusable: no later execution reuses it."""
