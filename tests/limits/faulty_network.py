@@ -78,6 +78,8 @@ class FaultyNetwork:
     """Instants at which requests for leases were sent."""
     extended: int = 0
     """Number of heartbeats sent."""
+    unanswered: int = 0
+    """Number of heartbeats without an answer in time; if a call ends before that, there is no warning."""
     found_over: dict[str, float] = attrs.field(factory=dict)
     """Instant at which the heartbeat of a lease was first answered with "expired"."""
 
@@ -111,10 +113,16 @@ class FaultyNetwork:
             return answers
 
         self.extended += 1
-        return await self._send(next(self._faults, Fault()), carry_out)
+        return await self._beat(carry_out)
 
     async def states(self) -> Sequence[LimitState]:
-        return await self._send(next(self._faults, Fault()), self.ledger.states)
+        return await self._beat(self.ledger.states)
+
+    async def _beat(self, carry_out: Callable[[float], R]) -> R:
+        self.unanswered += 1
+        answer = await self._send(next(self._faults, Fault()), carry_out)
+        self.unanswered -= 1
+        return answer
 
     async def define(self, limit: SharedLimit, /) -> LimitState:
         return await self._send(Fault(), lambda now: self.ledger.define(limit, now))
