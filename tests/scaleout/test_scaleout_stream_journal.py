@@ -184,7 +184,9 @@ def test_a_message_that_names_a_function_is_not_read(server: RedisServer) -> Non
 
 
 @pytest.mark.parametrize(
-    "value", [print, pickle.loads, prepare, RedisLink.request, attrs.evolve], ids=repr
+    "value",
+    [print, pickle.loads, prepare, RedisLink.request, attrs.evolve],
+    ids=lambda one: one.__name__,
 )
 def test_only_data_of_this_package_is_unpickled(value: object) -> None:
     with pytest.raises(pickle.UnpicklingError, match="the journal names"):
