@@ -237,7 +237,9 @@ class Heartbeat:
     async def _beat(self) -> str | None:
         """Extend all leases; return what prevents it, if anything."""
         try:
-            await self._extend()  # first: a grant may have been so long on its way that it expires soon
+            await (
+                self._extend()
+            )  # first: a grant may have been so long on its way that it expires soon
             await self._learn()
         except LimitError as error:
             return error.message

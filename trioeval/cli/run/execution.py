@@ -288,13 +288,18 @@ class Execution:
             self._starting.cancel(f"{number.name} before the first row")
 
         opened = self.scale_out.open(self.prepared, self.start.id, self.storage, self._warn, agents)
+        workers: OpenWorkers | None = None
+        failure: TrioevalError | None = None
         with self.interrupts.deliver_to(stop):
             try:
                 workers = await stack.enter_async_context(opened)
-            except TrioevalError:  # the signal may be the reason
-                await trio.lowlevel.checkpoint_if_cancelled()
-                raise
-            await trio.lowlevel.checkpoint_if_cancelled()
+            except TrioevalError as error:
+                failure = error
+            await (
+                trio.lowlevel.checkpoint_if_cancelled()
+            )  # a signal may be the reason of the failure
+        if failure is not None:
+            raise failure
         return workers
 
     async def _open_agents(self, stack: AsyncExitStack) -> AgentOptions | None:
