@@ -79,7 +79,7 @@ class FaultyNetwork:
     extended: int = 0
     """Number of heartbeats sent."""
     unanswered: int = 0
-    """Number of heartbeats without an answer in time; if a call ends before that, there is no warning."""
+    """Number of heartbeats without an answer in time; if a call ends before that, it is not warned of."""
     found_over: dict[str, float] = attrs.field(factory=dict)
     """Instant at which the heartbeat of a lease was first answered with "expired"."""
 
