@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,3 +91,21 @@ def wait_gone(session: int) -> None:
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
+
+
+def check_every_row_was_paid(folder: Path, log: Path, *, repeated: int) -> None:
+    """Check that all rows of a run have their outputs in order, and that few requests were made twice.
+
+    Args:
+        folder: The folder of the run.
+        log: The log of the fake provider.
+        repeated: The most requests that may have been made again: those in flight.
+    """
+    rows = rows_of(folder)
+    assert [row["response"]["output"] for row in rows] == [
+        f"say word {number}" for number in range(ROWS)
+    ]
+    served = [json.loads(line) for line in log.read_text().splitlines()]
+    paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
+    assert len(paid) == ROWS
+    assert sum(paid.values()) - ROWS <= repeated, "only calls in flight are made again"

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from scaleout_command import (
     ROWS,
     WIDTH,
+    check_every_row_was_paid,
     command,
     processes_of,
     rows_of,
@@ -76,14 +76,7 @@ def test_a_killed_run_ends_its_workers_and_is_continued_without_a_second_payment
         ) as process:
             _, text = process.communicate(timeout=110)
         assert process.returncode == 0, text
-    rows = rows_of(tmp_path)
-    assert [row["response"]["output"] for row in rows] == [
-        f"say word {number}" for number in range(ROWS)
-    ]
-    served = [json.loads(line) for line in log.read_text().splitlines()]
-    paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
-    assert len(paid) == ROWS
-    assert sum(paid.values()) - ROWS <= WIDTH
+    check_every_row_was_paid(tmp_path, log, repeated=WIDTH)
 
 
 TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output | length}} {% endfor %}"

@@ -18,7 +18,7 @@ import trio
 from clusters import load_moved
 from distributed import Client
 from remote_cluster import RemoteCluster, remote_scheduler, remote_worker, wiretapped
-from scaleout_command import command, rows_of, wait_served
+from scaleout_command import ROWS, check_every_row_was_paid, command, rows_of, wait_served
 from server_process import fake_provider, stats_of
 
 from trioeval.cli import run_command_line
@@ -34,7 +34,6 @@ from trioeval.scaleout.worker import SessionOptions
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 KEY = "sk-scaleout-0123456789abcdef"
-ROWS = 120
 
 
 @pytest.fixture
@@ -267,14 +266,7 @@ def test_a_scheduler_that_is_lost_leaves_a_run_that_is_resumed_without_a_second_
         with command(folder, "resume", "--no-cache", "-o", "o.jsonl") as process:
             _, text = process.communicate(timeout=110)
         assert process.returncode == 0, text
-    rows = rows_of(folder)
-    assert [row["response"]["output"] for row in rows] == [
-        f"say word {number}" for number in range(ROWS)
-    ]
-    served = [json.loads(line) for line in log.read_text().splitlines()]
-    paid = Counter(one["prompt"] for one in served if one["ending"] == "sent")
-    assert len(paid) == ROWS
-    assert sum(paid.values()) - ROWS <= 2 * 8, "only calls in flight are made again"
+    check_every_row_was_paid(folder, log, repeated=2 * 8)
 
 
 @pytest.mark.timeout(300)  # three programs and two clusters start

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.scaleout.facts import agent_tasks, called_lanes, lane_uses, owned_lanes, shares_lanes
-from trioeval.scaleout.shards import RowKind, block_rows, owner_groups, with_case_groups
+from trioeval.scaleout.shards import LaneUse, RowKind, block_rows, owner_groups, with_case_groups
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -17,6 +17,7 @@ class RowGroups:
     """The groups of the rows of a suite."""
 
     _prepared: PreparedSuite
+    _uses: Sequence[LaneUse]
     by_kind: Mapping[RowKind, str | None]
     """See `owner_groups`."""
     widths: Mapping[str | None, int]
@@ -42,7 +43,7 @@ class RowGroups:
         for use in uses:
             lanes.setdefault(groups[use.rows], set()).update(use.lanes)
         widths = {group: sum(of_lane[lane] for lane in found) for group, found in lanes.items()}
-        return cls(prepared, groups, widths)
+        return cls(prepared, uses, groups, widths)
 
     def of_task(self, task: str | None) -> Mapping[str | None, str | None]:
         """Return the groups of the rows of a task, by lane."""
@@ -50,9 +51,7 @@ class RowGroups:
 
     def block_rows(self, task: str | None) -> int:
         """Return the number of rows of each block of a task."""
-        used = {
-            lane for use in lane_uses(self._prepared) if use.rows[0] == task for lane in use.lanes
-        }
+        used = {lane for use in self._uses if use.rows[0] == task for lane in use.lanes}
         called = called_lanes(self._prepared)
         return block_rows(
             (spec.max_concurrency, spec.rpm)
