@@ -20,6 +20,7 @@ import cloudpickle
 import dask
 import trio
 from distributed import Client, Future, LocalCluster
+from distributed.utils import silence_logging_cmgr
 from distributed.versions import VersionMismatchWarning
 
 from trioeval.errors import UsageError
@@ -375,20 +376,22 @@ async def open_cluster(
     needs = await trio.to_thread.run_sync(needs_of, prepared, files)
     own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
     sent = SentFiles(files, secrets_of(prepared))
-    local, client = await trio.to_thread.run_sync(_open, address)
-    try:
-        cluster = DaskCluster(client, name, own, sent, steps or StepFinder.of(prepared), warn)
-        own_group = not isinstance(address, SchedulerAddress)
-        plugin = RunPlugin(name, client.id, load, needs, options, own_group=own_group)
-        await trio.to_thread.run_sync(cluster.check, plugin)
-        async with open_plain_nursery() as nursery:
-            await nursery.start(cluster.serve)
-            yield cluster
-            nursery.cancel_scope.cancel("the run has ended")
-    finally:
-        close = functools.partial(_close, local, client, name)
-        with trio.move_on_after(_CLOSED_WITHIN, shield=True):
-            await trio.to_thread.run_sync(close, abandon_on_cancel=True)
+    # A lost scheduler is reported by the run; Dask would log tracebacks.
+    with silence_logging_cmgr(logging.CRITICAL):
+        local, client = await trio.to_thread.run_sync(_open, address)
+        try:
+            cluster = DaskCluster(client, name, own, sent, steps or StepFinder.of(prepared), warn)
+            own_group = not isinstance(address, SchedulerAddress)
+            plugin = RunPlugin(name, client.id, load, needs, options, own_group=own_group)
+            await trio.to_thread.run_sync(cluster.check, plugin)
+            async with open_plain_nursery() as nursery:
+                await nursery.start(cluster.serve)
+                yield cluster
+                nursery.cancel_scope.cancel("the run has ended")
+        finally:
+            close = functools.partial(_close, local, client, name)
+            with trio.move_on_after(_CLOSED_WITHIN, shield=True):
+                await trio.to_thread.run_sync(close, abandon_on_cancel=True)
 
 
 def _start(address: LocalWorkers) -> LocalCluster:
