@@ -22,10 +22,8 @@ import trio
 from trioeval.report.activity import Activity
 from trioeval.report.worker_lanes import WorkerLanes
 from trioeval.run import Row, RunOptions, prepare, run_with_options
-from trioeval.scaleout.coordinator import Coordinator
-from trioeval.scaleout.watching import WatchedCluster, WorkerViews
-from trioeval.scaleout.worker import SessionOptions
-from trioeval.scaleout.workers import SourceLoader, open_coordinated, open_run, open_workers
+from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.workers import SourceLoader, open_workers
 
 
 async def ignore(_row: Row) -> None:
@@ -70,13 +68,12 @@ async def run(path: str, workers: int, rows: int) -> str:
         await run_with_options(prepared, RunOptions(emit=ignore))
         return Costs.now().since(before, rows)
     async with (
-        open_workers(f"local:{workers}") as opened,
-        open_run(opened, prepared, SourceLoader(path), SessionOptions()) as cluster,
+        open_workers(f"local:{workers}") as pool,
+        pool.open_run(prepared, SourceLoader(path), None) as opened,
     ):
         before = Costs.now()
         views = WorkerViews(lanes=WorkerLanes(Activity(trio.current_time())))
-        coordinator = Coordinator(cluster, prepared, stop, print)
-        async with open_coordinated(cluster, coordinator, WatchedCluster(coordinator, views)):
+        async with opened.coordinate(stop, print, views=views) as coordinator:
             await run_with_options(
                 prepared, RunOptions(emit=ignore, stop=stop, adapt=coordinator.adapt)
             )

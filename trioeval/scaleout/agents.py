@@ -147,3 +147,10 @@ def shared_folder(path: Path) -> Iterator[AgentsFolder]:
         yield folder
     finally:
         file.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a folder for the cases of a run that stores nothing; it is removed at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -85,8 +85,8 @@ class SessionOptions:
     """True if the lines of a recording are sent."""
     cache: CacheFile | None = None
     """The cache of a worker on the machine of the run; None requests each reply."""
-    uses_redis: bool = False
-    """True if the run has opened the Redis server of its suite, for the journal and shared lanes."""
+    redis_run: str | None = None
+    """The id of the run in the Redis server of its suite, for the journal and shared lanes; None without."""
     lane_owner: bool = False
     """True if each lane has one owner, although the run uses Redis."""
     folder: AgentsFolder | None = None
@@ -327,7 +327,7 @@ class WorkerSession:
         """
         settings = prepared.suite.limits
         url = None if settings is None or settings.backend != "redis" else settings.url
-        if url is None or self._options.run_id is None or not self._options.uses_redis:
+        if url is None or self._options.redis_run is None:
             limits = await stack.enter_async_context(open_suite_limits(prepared, warn=self._warn))
             return make_lanes(prepared, limits=limits)
         with requires_extra("redis"):
@@ -335,7 +335,7 @@ class WorkerSession:
         opened = open_worker_redis(
             prepared,
             url,
-            self._options.run_id,
+            self._options.redis_run,
             self.id,
             has_shared_lanes=shares_lanes(prepared, lane_owner=self._options.lane_owner),
             warn=self._warn,

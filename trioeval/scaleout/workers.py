@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import trio
 
+from trioeval.agent.open import AgentOptions
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
@@ -25,16 +27,16 @@ from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
+from trioeval.scaleout.agents import temporary_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
-from trioeval.scaleout.cluster import ClusterEvents
-from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
 from trioeval.scaleout.private_files import Location
+from trioeval.scaleout.run_workers import RunWorkers, open_run
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.model import Suite
 
 if TYPE_CHECKING:
-    from trioeval.scaleout.dask_cluster import DaskCluster, LocalProcesses
+    from trioeval.scaleout.dask_cluster import LocalProcesses
 
 SuiteSource: TypeAlias = Suite | Mapping[str, Any] | str | os.PathLike[str]
 """A suite that workers can load: its path, its data as of `parse_suite`, or the suite itself."""
@@ -82,8 +84,7 @@ class SourceLoader:
         Raises:
             UsageError: The suite cannot run on workers.
         """
-        agents = "agents (type: agent) of a program"
-        check_suite(prepared, [agents] if "agent" in prepared.task_types else [])
+        check_suite(prepared)
         return attrs.evolve(self, changes=suite_changes(prepared))
 
     def check(self) -> None:
@@ -116,12 +117,17 @@ class WorkerPool:
     """Workers that run the rows of suites. Created by `open_workers`."""
 
     def __init__(
-        self, address: ClusterAddress | LocalProcesses, warn: Callable[[str], None]
+        self,
+        address: ClusterAddress | LocalProcesses,
+        *,
+        lane_owner: bool,
+        warn: Callable[[str], None],
     ) -> None:
         self.address = address
         """The cluster."""
         self.warn = warn
         """Called with failures of workers."""
+        self._lane_owner = lane_owner
 
     def __repr__(self) -> str:
         return f"<WorkerPool of {self.address}>"
@@ -197,18 +203,53 @@ class WorkerPool:
         run_id: str | None = None,
     ) -> SuiteSummary:
         stop = trio.Event() if stop is None else stop
-        async with open_run(self, prepared, load, SessionOptions(run_id=run_id)) as cluster:
-            coordinator = Coordinator(cluster, prepared, stop, self.warn, lane_owner=True)
+        agents = None
+        async with AsyncExitStack() as stack:
+            if "agent" in prepared.task_types:
+                agents = AgentOptions(folder=stack.enter_context(temporary_folder()))
+            opened = self.open_run(prepared, load, run_id, agents=agents)
+            workers = await stack.enter_async_context(opened)
+            coordinated = workers.coordinate(stop, self.warn)
+            coordinator = await stack.enter_async_context(coordinated)
             options = RunOptions(
                 emit=emit,
                 stop=stop,
                 run_id=run_id,
                 warn=self.warn,
                 adapt=coordinator.adapt,
-                datasets=DatasetOptions(place=coordinator.datasets),
+                datasets=DatasetOptions(place=workers.datasets),
+                agents=agents,
             )
-            async with open_coordinated(cluster, coordinator, coordinator):
-                return await run_with_options(prepared, options)
+            return await run_with_options(prepared, options)
+
+    def open_run(
+        self,
+        prepared: PreparedSuite,
+        load: LoadSuite,
+        run_id: str | None,
+        *,
+        agents: AgentOptions | None = None,
+        redis_run: str | None = None,
+    ) -> AbstractAsyncContextManager[RunWorkers]:
+        """Open the sessions of one run on these workers.
+
+        Args:
+            prepared: The suite.
+            load: Loads the same suite on a worker; must be picklable.
+            run_id: The id of the run for templates.
+            agents: The options of its agents, with their folder; None without agents.
+            redis_run: The id of a run that is stored, for the journal in Redis. Others get one of their own,
+                because two of them may have the same `run_id` at the same time.
+        """
+        return open_run(
+            self.address,
+            prepared,
+            load,
+            SessionOptions(run_id=run_id, lane_owner=self._lane_owner),
+            warn=self.warn,
+            redis_run=redis_run or f"program-{secrets.token_hex(8)}",
+            agents=None if agents is None else agents.folder,
+        )
 
 
 async def _prepare(loader: SourceLoader) -> tuple[PreparedSuite, SourceLoader]:
@@ -220,7 +261,10 @@ async def _prepare(loader: SourceLoader) -> tuple[PreparedSuite, SourceLoader]:
 
 @asynccontextmanager
 async def open_workers(
-    on: str, *, warn: Callable[[str], None] = _log.warning
+    on: str,
+    *,
+    lane_owner: bool = False,
+    warn: Callable[[str], None] = _log.warning,
 ) -> AsyncGenerator[WorkerPool]:
     """Open workers for runs: start processes, or connect to a Dask cluster. Needs the extra `dask`.
 
@@ -230,6 +274,7 @@ async def open_workers(
     Args:
         on: `local:4` for four processes of this machine, which end with the block; `dask://host:8786`,
             `tcp://host:8786` or `tls://host:8786` for a Dask cluster.
+        lane_owner: True if one worker makes all calls of a lane, although the suite has Redis.
         warn: Called with failures of workers; they are logged by default.
 
     Yields:
@@ -245,48 +290,7 @@ async def open_workers(
     except ImportError:
         raise UsageError("open_workers needs Dask: pip install 'trioeval[dask]'") from None
     if not isinstance(address, LocalWorkers):
-        yield WorkerPool(address, warn)
+        yield WorkerPool(address, lane_owner=lane_owner, warn=warn)
         return
     async with open_processes(address) as processes:
-        yield WorkerPool(processes, warn)
-
-
-@asynccontextmanager
-async def open_run(
-    workers: WorkerPool, prepared: PreparedSuite, load: LoadSuite, options: SessionOptions
-) -> AsyncGenerator[DaskCluster]:
-    """Open the sessions of one run on workers, and check that they can run the suite.
-
-    Args:
-        workers: The workers.
-        prepared: The suite.
-        load: Loads the same suite on a worker; must be picklable.
-        options: What the sessions do.
-
-    Raises:
-        UsageError: The cluster has no workers, or some cannot run the suite.
-    """
-    from trioeval.scaleout.dask_cluster import open_cluster
-
-    opened = open_cluster(workers.address, prepared, load, options=options, warn=workers.warn)
-    async with opened as cluster:
-        yield cluster
-
-
-@asynccontextmanager
-async def open_coordinated(
-    cluster: DaskCluster, coordinator: Coordinator, events: ClusterEvents
-) -> AsyncGenerator[None]:
-    """Send rows to the workers of a run while the block runs.
-
-    Args:
-        cluster: The workers.
-        coordinator: Sends the rows.
-        events: Receives what the workers report, and passes it on to the coordinator.
-    """
-    cluster.connect(events)
-    try:
-        async with open_coordinator(coordinator):
-            yield
-    finally:
-        cluster.disconnect()
+        yield WorkerPool(processes, lane_owner=lane_owner, warn=warn)

@@ -12,6 +12,7 @@ from trioeval.agent.model import case_of
 from trioeval.agent.open import AgentOptions
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
+from trioeval.scaleout.agents import temporary_folder
 from trioeval.store.database import OWN_FOLDER
 from trioeval.store.planner.planner import open_planner
 from trioeval.templates import is_template
@@ -37,6 +38,7 @@ async def agent_options(
     stack: AsyncExitStack,
     *,
     warn: Callable[[str], None],
+    on_workers: bool = False,
 ) -> AgentOptions:
     """Return the folder and queue of a run's agents. A checkpoint if they use the queue.
 
@@ -46,6 +48,7 @@ async def agent_options(
         run: The id of the run.
         stack: Releases the resources at the end.
         warn: Called with problems that do not end the run.
+        on_workers: Whether workers run the cases. They must know their folder, although nothing is stored.
 
     Raises:
         StoreError: The queue in the database cannot be used.
@@ -55,6 +58,8 @@ async def agent_options(
     if limit:
         planner = await stack.enter_async_context(open_planner(database, limit, warn=warn))
     folder = None if database is None else agents_folder(database, run)
+    if folder is None and on_workers:
+        folder = stack.enter_context(temporary_folder())
     return AgentOptions(folder=folder, planner=planner)
 
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import attrs
 
+from trioeval.agent.open import AgentOptions
 from trioeval.errors import UsageError
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.run_records import RunRecords
-from trioeval.scaleout.watching import WatchedCluster, WorkerViews
-from trioeval.scaleout.worker import SessionOptions
-from trioeval.scaleout.workers import SourceLoader, WorkerPool, open_coordinated, open_run
+from trioeval.scaleout.run_workers import RunWorkers
+from trioeval.scaleout.watching import WorkerViews
+from trioeval.scaleout.workers import SourceLoader, WorkerPool
 from trioeval.session.observers import RunObservers
 from trioeval.store.run import StoredRun
 from trioeval.suite.model import Suite
-
-if TYPE_CHECKING:
-    from trioeval.scaleout.dask_cluster import DaskCluster
 
 
 @attrs.define(eq=False, repr=False)
@@ -32,7 +29,7 @@ class SentRun:
     _loader: SourceLoader
     _stack: AsyncExitStack = attrs.field(init=False, factory=AsyncExitStack)
     """Closed at the end of the run."""
-    _cluster: DaskCluster | None = attrs.field(init=False, default=None)
+    _opened: RunWorkers | None = attrs.field(init=False, default=None)
 
     @classmethod
     def of(
@@ -69,35 +66,35 @@ class SentRun:
         loader.check()
         return cls(workers, loader)
 
-    async def open(self, prepared: PreparedSuite, run_id: str, stack: AsyncExitStack) -> None:
+    async def open(
+        self,
+        prepared: PreparedSuite,
+        run_id: str,
+        stack: AsyncExitStack,
+        agents: AgentOptions | None,
+    ) -> None:
         """Open the sessions of the workers until the stack is closed.
 
         Raises:
             UsageError: The suite cannot run on workers, or some of them cannot run it.
+            AgentError: The folder of agents cannot be created.
         """
         loader = self._loader.for_workers(prepared)
-        opened = open_run(self._workers, prepared, loader, SessionOptions(run_id=run_id))
         self._stack = stack
-        self._cluster = await stack.enter_async_context(opened)
+        self._opened = await stack.enter_async_context(
+            self._workers.open_run(prepared, loader, run_id, agents=agents, redis_run=run_id)
+        )
 
-    async def start(
-        self,
-        prepared: PreparedSuite,
-        stored: StoredRun,
-        observers: RunObservers,
-    ) -> Coordinator | None:
+    async def start(self, stored: StoredRun, observers: RunObservers) -> Coordinator | None:
         """Send rows to the workers until the stack is closed; return what sends them."""
-        if self._cluster is None:
+        if self._opened is None:
             return None
         run = observers.run
-        coordinator = Coordinator(
-            self._cluster,
-            prepared,
+        coordinated = self._opened.coordinate(
             run.stopping,
             self._workers.warn,
             records=RunRecords(stored, [observers], stored.recorded_replies, stored.recorded_jobs),
-            lane_owner=True,
+            run=stored,
+            views=WorkerViews(lanes=run.worker_lanes),
         )
-        events = WatchedCluster(coordinator, WorkerViews(lanes=run.worker_lanes))
-        await self._stack.enter_async_context(open_coordinated(self._cluster, coordinator, events))
-        return coordinator
+        return await self._stack.enter_async_context(coordinated)

@@ -1,4 +1,4 @@
-"""One run of a session: its rows while and after it runs, its progress, its end, and its files.
+"""One run of a session: its start, its rows while and after it runs, its progress, its end, and its files.
 
 A row is durable before it is emitted, so nothing has to wait for those who iterate over rows: the run keeps
 the order of its rows, a few bytes each, and the latest records; an iteration that is behind reads the others
@@ -13,6 +13,7 @@ import importlib
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import attrs
 import trio
 
 from trioeval.errors import OutputError, UsageError
+from trioeval.evaluation.reconcile import Retry
 from trioeval.kernel import Event, Lanes, StopReason
 from trioeval.providers.secrets import hide_in
 from trioeval.report.files import LINES, check_outputs, output_suffix, write_lines, write_results
@@ -35,6 +37,7 @@ from trioeval.session.collector import Collector
 from trioeval.session.progress import RunStateSource, rows_of_lanes
 from trioeval.store.database import media_folder
 from trioeval.store.run import StoredRun
+from trioeval.store.run_start import reconcile_stored, run_start
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.store import Store
 
@@ -490,3 +493,61 @@ def _require(package: str, method: str) -> None:
         importlib.import_module(package)
     except ImportError:
         raise UsageError(f"{method} needs {package}: pip install {package}") from None
+
+
+async def begin_run(
+    store: Store,
+    prepared: PreparedSuite,
+    run_id: str,
+    stack: AsyncExitStack,
+    *,
+    resume: bool,
+    retry: Retry | None,
+    warn: Callable[[str], None],
+) -> tuple[RunStart, StoredRun]:
+    """Record the start of a run, or continue it. A checkpoint.
+
+    Args:
+        store: The store.
+        prepared: The suite.
+        run_id: The id of the run.
+        stack: Releases the run at the end.
+        resume: Whether a stored run is continued.
+        retry: The finished rows to run again; None runs none again.
+        warn: Called with the number of replies that only the journal of workers had.
+
+    Raises:
+        UsageError: The run is stored and `resume` is false, or it is in progress elsewhere.
+        StoreError: It cannot be recorded.
+    """
+    now = datetime.now(UTC)
+    read = partial(run_start, prepared, run=run_id, utc_created=utc(now))
+    start = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+    if not store.has(run_id):
+        stored = store.begin(start)
+        stack.callback(stored.release)
+        await stored.durable()
+        if store.error is not None:
+            raise store.error
+        return start, stored
+    if not resume:
+        raise UsageError(
+            f"run {run_id} is already in {store.path}: pass resume=True to continue it, "
+            "or another id"
+        )
+    compare = partial(reconcile_stored, store.path, prepared, start)
+    reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
+    # Without its heads, so that its tasks, suite and versions are replaced.
+    stored = await store.resume(
+        run_id,
+        RunStart(id=run_id, utc_created=start.utc_created),
+        retry=retry,
+        reconciled=reconciled,
+    )
+    stack.callback(stored.release)
+    stored.begin(prepared)
+    if prepared.suite.limits is not None:
+        from trioeval.scaleout.run_workers import recover_replies
+
+        await recover_replies(prepared, stored, warn)
+    return start, stored

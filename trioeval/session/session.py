@@ -23,26 +23,25 @@ import trio
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import StoreError, UsageError
 from trioeval.evaluation.lanes import merge_lane_specs
-from trioeval.evaluation.reconcile import Retry, parse_retry
+from trioeval.evaluation.reconcile import parse_retry
 from trioeval.grading import Kinds
 from trioeval.kernel import Budget, Lanes, LaneSpec
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
-from trioeval.report.results import utc
-from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite
 from trioeval.run.prepare import check_providers
 from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared, with_budget
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
-from trioeval.session.run import Run
+from trioeval.session.run import Run, begin_run
 from trioeval.store.run import StoredRun
-from trioeval.store.run_start import check_run_id, new_run_id, reconcile_stored, run_start
+from trioeval.store.run_start import check_run_id, new_run_id
 from trioeval.store.store import Store, open_store
 from trioeval.suite.model import BudgetSettings, LimitsSettings, Suite
 
 if TYPE_CHECKING:
+    from trioeval.agent.open import AgentOptions
     from trioeval.evaluation.provider_calls import ReplyCache
     from trioeval.limits.backend import SharedLimits
     from trioeval.limits.model import LimitKey
@@ -186,9 +185,16 @@ class Session:
         await self._make_lanes(prepared)
         run_id = id or new_run_id(datetime.now(UTC))
         async with AsyncExitStack() as stack:
+            agents = await self._agents(prepared, run_id, stack, on_workers=sent is not None)
             if sent is not None:
-                await sent.open(prepared, run_id, stack)
-            start, stored = await self._begin(prepared, run_id, stack, resume=resume, retry=again)
+                await sent.open(prepared, run_id, stack, agents)
+            if any(run.id == run_id for run in self._runs):
+                raise UsageError(
+                    f"run {run_id} is in progress in this session: wait until it is over"
+                )
+            start, stored = await begin_run(
+                self._store, prepared, run_id, stack, resume=resume, retry=again, warn=self._warn
+            )
             run = Run(
                 prepared,
                 self._store,
@@ -201,7 +207,7 @@ class Session:
             )
             self._runs.add(run)
             stack.callback(self._leave, run)
-            async with self._running(prepared, run, stored, stack, sent):
+            async with self._running(prepared, run, stored, agents, sent):
                 yield run
 
     async def collect(
@@ -238,7 +244,7 @@ class Session:
         prepared: PreparedSuite,
         run: Run,
         stored: StoredRun,
-        stack: AsyncExitStack,
+        agents: AgentOptions | None,
         sent: SentRun | None,
     ) -> AsyncGenerator[None]:
         """Run a suite beside the block, and record its end in any case."""
@@ -258,7 +264,7 @@ class Session:
         observers.started()
         try:
             try:
-                options = await self._options(prepared, stored, observers, stack, sent)
+                options = await self._options(prepared, stored, observers, agents, sent)
             except Exception as error:
                 failure = error
                 raise
@@ -289,17 +295,11 @@ class Session:
         prepared: PreparedSuite,
         stored: StoredRun,
         observers: RunObservers,
-        stack: AsyncExitStack,
+        agents: AgentOptions | None,
         sent: SentRun | None,
     ) -> RunOptions:
         run = observers.run
-        agents = None
-        if "agent" in prepared.task_types:
-            from trioeval.session.agents import agent_options, check_workspaces
-
-            check_workspaces(prepared, self.path)
-            agents = await agent_options(prepared, self.path, run.id, stack, warn=self._warn)
-        sending = None if sent is None else await sent.start(prepared, stored, observers)
+        sending = None if sent is None else await sent.start(stored, observers)
         return RunOptions(
             emit=run.emit,
             emit_many=run.emit_many,
@@ -320,6 +320,19 @@ class Session:
             ),
             agents=agents,
             adapt=None if sending is None else sending.adapt,
+        )
+
+    async def _agents(
+        self, prepared: PreparedSuite, run_id: str, stack: AsyncExitStack, *, on_workers: bool
+    ) -> AgentOptions | None:
+        """Open the resources of a run's agents until the stack is closed; return None without agents."""
+        if "agent" not in prepared.task_types:
+            return None
+        from trioeval.session.agents import agent_options, check_workspaces
+
+        check_workspaces(prepared, self.path)
+        return await agent_options(
+            prepared, self.path, run_id, stack, warn=self._warn, on_workers=on_workers
         )
 
     async def _prepared(self, suite: _AnySuite) -> PreparedSuite:
@@ -431,45 +444,6 @@ class Session:
         async with open_suite_limits(prepared, warn=self._warn) as limits:
             task_status.started(limits)
             await trio.sleep_forever()
-
-    async def _begin(
-        self,
-        prepared: PreparedSuite,
-        run_id: str,
-        stack: AsyncExitStack,
-        *,
-        resume: bool,
-        retry: Retry | None,
-    ) -> tuple[RunStart, StoredRun]:
-        now = datetime.now(UTC)
-        if any(run.id == run_id for run in self._runs):
-            raise UsageError(f"run {run_id} is in progress in this session: wait until it is over")
-        read = functools.partial(run_start, prepared, run=run_id, utc_created=utc(now))
-        start = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
-        if not self._store.has(run_id):
-            stored = self._store.begin(start)
-            stack.callback(stored.release)
-            await stored.durable()
-            if self._store.error is not None:
-                raise self._store.error
-            return start, stored
-        if not resume:
-            raise UsageError(
-                f"run {run_id} is already in {self._store.path}: pass resume=True to continue it, "
-                "or another id"
-            )
-        compare = functools.partial(reconcile_stored, self._store.path, prepared, start)
-        reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
-        # Without its heads, so that its tasks, suite and versions are replaced.
-        stored = await self._store.resume(
-            run_id,
-            RunStart(id=run_id, utc_created=start.utc_created),
-            retry=retry,
-            reconciled=reconciled,
-        )
-        stack.callback(stored.release)
-        stored.begin(prepared)
-        return start, stored
 
     def _leave(self, run: Run) -> None:
         self._runs.discard(run)

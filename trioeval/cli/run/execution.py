@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -170,7 +169,7 @@ class Execution:
             workers = await self._open_workers(sharing, agents)
             run = await begin(store, self.start, self.continued)
             if self.continued is not None and self.prepared.suite.limits is not None:
-                from trioeval.cli.run.scale_out import recover_replies
+                from trioeval.scaleout.run_workers import recover_replies
 
                 await recover_replies(self.prepared, run, self._warn)
             run.stays_open = True  # until its results are written
@@ -308,14 +307,14 @@ class Execution:
             return None
         from trioeval.session.agents import agent_options
 
-        options = await agent_options(
-            self.prepared, self.storage.database, self.start.id, stack, warn=self._warn
+        return await agent_options(
+            self.prepared,
+            self.storage.database,
+            self.start.id,
+            stack,
+            warn=self._warn,
+            on_workers=self.scale_out is not None,
         )
-        if options.folder is None and self.scale_out is not None:
-            # Workers must know it, although nothing is kept.
-            folder = TemporaryDirectory(prefix="trioeval-", ignore_cleanup_errors=True)
-            options = attrs.evolve(options, folder=Path(stack.enter_context(folder)))
-        return options
 
     async def _run_suite(
         self,

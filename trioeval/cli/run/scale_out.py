@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +21,16 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.task_run import AdaptTask, Observers, RowOf
 from trioeval.kernel import Admitted, Event, Observer
 from trioeval.kernel.events import guarded
-from trioeval.limits.open import requires_extra
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
-from trioeval.scaleout.agents import shared_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
-from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.datasets import SentDatasets
-from trioeval.scaleout.facts import check_suite, shares_lanes
-from trioeval.scaleout.messages import StepFinder, WorkerEvent
+from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.messages import WorkerEvent
 from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.run_records import RunRecords
-from trioeval.scaleout.watching import WatchedCluster, WorkerViews
+from trioeval.scaleout.run_workers import RunWorkers, open_run
+from trioeval.scaleout.watching import WorkerViews
 from trioeval.scaleout.worker import CacheFile, SessionOptions
-from trioeval.scaleout.workers import open_coordinated
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
@@ -42,8 +39,6 @@ if TYPE_CHECKING:
     from trioeval.cli.stopping import StopRequests
     from trioeval.providers.local.record import Recorder
     from trioeval.report.worker_lanes import WorkerLanes
-    from trioeval.scaleout.dask_cluster import DaskCluster
-    from trioeval.scaleout.run_redis import RunRedis
     from trioeval.store.run import StoredRun
     from trioeval.telemetry.spans import Telemetry
 
@@ -121,14 +116,13 @@ def of_local_calls(observers: Observers) -> Observers:
 class OpenWorkers:
     """The checked workers of a run."""
 
-    _cluster: DaskCluster
-    _prepared: PreparedSuite
-    _lane_owner: bool
-    _redis: RunRedis | None
-    """The Redis server of the suite; None without one."""
-    datasets: SentDatasets = attrs.field(factory=SentDatasets)
-    """The place of the groups of datasets."""
+    _workers: RunWorkers
     _views: WorkerViews = attrs.field(init=False, factory=WorkerViews)
+
+    @property
+    def datasets(self) -> SentDatasets:
+        """The place of the groups of datasets."""
+        return self._workers.datasets
 
     def watch(
         self,
@@ -161,7 +155,7 @@ class OpenWorkers:
 
     def steer(self, command: Mapping[str, Any]) -> None:
         """Let all workers execute a command for one of their lanes, those that join later included."""
-        self._cluster.steer(command)
+        self._workers.cluster.steer(command)
 
     async def serve(
         self,
@@ -181,24 +175,16 @@ class OpenWorkers:
             warn: Called with failures of workers.
             task_status: Receives the function.
         """
-        coordinator = Coordinator(
-            self._cluster,
-            self._prepared,
+        opened = self._workers.coordinate(
             stopping.event,
             warn,
             records=RunRecords(run, observers, run.recorded_replies, run.recorded_jobs),
+            run=run,
+            views=self._views,
             on_give_up=stopping.workers_failed,
-            datasets=self.datasets,
-            lane_owner=self._lane_owner,
         )
-        events = WatchedCluster(coordinator, self._views)
-        journalled = None
-        if self._redis is not None:
-            journalled = self._redis.follow(events, self._cluster.session_of, run, warn)
-        async with open_coordinated(self._cluster, coordinator, journalled or events):
+        async with opened as coordinator:
             task_status.started(coordinator.adapt)
-            if journalled is not None:
-                await journalled.serve()
             await trio.sleep_forever()
 
 
@@ -269,32 +255,24 @@ class ScaleOut:
             UsageError: The cluster is unreachable, or its workers cannot run the suite.
             AgentError: The folder of agents cannot be created.
         """
-        from trioeval.scaleout.dask_cluster import open_cluster
-
         options = SessionOptions(
             run_id=run_id,
             events=self.sends_events,
             record=self.records,
             cache=self._cache(storage),
-            uses_redis=uses_redis(prepared),
             lane_owner=self.lane_owner,
         )
-        steps = StepFinder.of(prepared)
-        with ExitStack() as stack:
-            folder = None
-            if agents is not None and agents.folder is not None:
-                folder = stack.enter_context(shared_folder(agents.folder))
-            opened = open_cluster(
-                self.address,
-                prepared,
-                self.suite,
-                steps=steps,
-                options=attrs.evolve(options, folder=folder),
-                warn=warn,
-                named=self.suite.named,
-            )
-            async with self._open_redis(prepared, run_id, steps) as redis, opened as cluster:
-                yield OpenWorkers(cluster, prepared, self.lane_owner, redis)
+        opened = open_run(
+            self.address,
+            prepared,
+            self.suite,
+            options,
+            warn=warn,
+            agents=None if agents is None else agents.folder,
+            named=self.suite.named,
+        )
+        async with opened as workers:
+            yield OpenWorkers(workers)
 
     def _cache(self, storage: RunStorage) -> CacheFile | None:
         """Return the cache that workers of this machine share with the run.
@@ -311,49 +289,6 @@ class ScaleOut:
             wal=storage.wal,
             refresh=storage.refresh,
         )
-
-    @asynccontextmanager
-    async def _open_redis(
-        self, prepared: PreparedSuite, run_id: str, steps: StepFinder
-    ) -> AsyncGenerator[RunRedis | None]:
-        """Open the Redis server of the suite; yield None without one.
-
-        Raises:
-            UsageError: It is unreachable.
-        """
-        if not uses_redis(prepared):
-            yield None
-            return
-        with requires_extra("redis"):
-            from trioeval.scaleout.run_redis import open_run_redis
-        shares = shares_lanes(prepared, lane_owner=self.lane_owner)
-        opened = open_run_redis(prepared, run_id, steps, has_shared_lanes=shares)
-        async with opened as redis:
-            yield redis
-
-
-def uses_redis(prepared: PreparedSuite) -> bool:
-    """Return whether a suite has Redis for shared limits, which then also has the journal of workers."""
-    return prepared.suite.limits is not None and prepared.suite.limits.backend == "redis"
-
-
-async def recover_replies(
-    prepared: PreparedSuite, run: StoredRun, warn: Callable[[str], None]
-) -> None:
-    """Record the replies that only the journal in Redis has of a run that continues. A checkpoint.
-
-    Args:
-        prepared: The suite.
-        run: The run.
-        warn: Called with the number of replies, or if Redis is unreachable.
-
-    Raises:
-        UsageError: They cannot be read.
-    """
-    if uses_redis(prepared):
-        with requires_extra("redis"):
-            from trioeval.scaleout.run_redis import recover_run
-        await recover_run(prepared, run.id, run, warn)
 
 
 def _unusable(flags: RunFlags) -> Sequence[str]:
