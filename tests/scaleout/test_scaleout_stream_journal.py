@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -11,6 +12,7 @@ import trio.testing
 from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
+import trioeval
 from trioeval.errors import ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.limits.redis import RedisLink, open_link
@@ -374,7 +376,7 @@ def test_an_unreadable_journal_is_warned_of_and_the_loss_is_reported(server: Red
     assert "the journal of a lost worker cannot be read" in warnings[0]
 
 
-def with_redis(url: str) -> object:
+def with_redis(url: str) -> dict[str, object]:
     limits = {"backend": "redis", "url": url, "namespace": "n", "requestTimeoutMs": 1000}
     return {"providers": ["echo"], "prompts": ["a"], "limits": limits}
 
@@ -469,3 +471,50 @@ def test_packed_messages_name_only_data_of_this_package() -> None:
     data = pack([call(0), failure(1), RejectedReply(key_of(0)), *rows])
     _replies, written = read_safely(data)
     assert len(written) == 3 + len(rows)
+
+
+def test_a_program_that_resumes_a_run_first_reads_its_journal(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    """RESUME: replies that only lost workers have received are not paid again."""
+    calls: list[CallRecord] = []
+    asked: list[str] = []
+    warnings: list[str] = []
+
+    class Watch(trioeval.SessionObserver):
+        def on_call(self, _run: trioeval.Run, record: CallRecord, /) -> None:
+            calls.append(record)
+
+    async def model(request: trioeval.Request) -> str:
+        asked.append(request.prompt)
+        return request.prompt
+
+    tests = [{"vars": {"word": word}} for word in "abc"]
+    own = {"providers": ["mine"], "prompts": ["say {{word}}"], "tests": tests}
+    suite = parse_suite({**with_redis(server.url), **own})
+
+    async def main() -> None:
+        async with trioeval.open_session(
+            store=tmp_path / "r.db",
+            providers={"mine": model},
+            observers=[Watch()],
+            on_warning=warnings.append,
+        ) as session:
+            await session.collect(suite)
+            paid = [*calls]
+            assert len(paid) == len(asked) == 3
+            async with session.run(suite, id=KEYS.run_id) as run:
+                run.cancel()
+            async with opened(server) as (_link, journal, reader):
+                for record in paid[:2]:
+                    journal.add(record)
+                await entries_of(reader, 2)
+            asked.clear()
+            async with session.run(suite, id=KEYS.run_id, resume=True) as run:
+                await run.wait()
+            assert run.summary is not None
+            assert (run.summary.ended, run.summary.not_graded) == ("finished", 3)
+
+    trio.run(main)
+    assert asked == [calls[2].prompt]
+    assert warnings == ["2 replies of lost workers recovered from Redis"]

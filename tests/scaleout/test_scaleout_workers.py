@@ -1,5 +1,6 @@
 """Runs of programs on workers, through the public functions."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import trio
 import trio.testing
 from clusters import local_cluster, plain
 from distributed import LocalCluster
+from redis_server import needs_redis, open_server
+from server_process import fake_provider
 
 import trioeval
 from trioeval.errors import SuiteError, UsageError
@@ -154,6 +157,74 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
                 assert reader.runs() == []
 
     trio.run(main)
+
+
+def test_agents_of_programs_run_on_workers_as_here(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Attempts, assertions in workspaces and dependencies, with a store and without one."""
+    agent = tmp_path / "agent.sh"
+    agent.write_text('echo "$TRIOEVAL_CASE $TRIOEVAL_ATTEMPT"; echo >made; touch "$TRIOEVAL_DONE"')
+    made = {"assert": [{"type": "file-exists", "value": "made"}]}
+    data = {
+        "tasks": [
+            {
+                "id": "work",
+                "type": "agent",
+                "prompts": ["work"],
+                "providers": [f"exec:sh {agent}"],
+                "tests": [{"id": "a", **made}, {"id": "b", "dependsOn": ["a"], **made}],
+            }
+        ]
+    }
+    suite = trioeval.parse_suite(data, directory=tmp_path)
+    expected = ["a 0", "b 0"]
+
+    async def main() -> None:
+        async with open_workers(cluster.scheduler_address) as workers:
+            assert [row.output for row in await workers.collect(suite)] == expected
+            for store in (None, tmp_path / "r.db"):
+                async with trioeval.open_session(store=store) as session:
+                    async with session.run(suite, id="a", workers=workers) as run:
+                        assert [row.output async for row in run.rows()] == expected
+                    assert run.summary is not None
+                    assert (run.summary.ended, run.summary.passed) == ("finished", 2)
+
+    trio.run(main)
+    assert (tmp_path / "r-agents" / "a").is_dir()
+    assert not [*(tmp_path / "r-agents" / "a").glob(".workers")]
+
+
+@needs_redis
+def test_with_redis_a_lane_runs_on_all_workers_of_a_program_unless_each_has_one_owner(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Nothing of a run is left on the server."""
+    with open_server() as redis, fake_provider("--latency", "0.02") as url:
+        config = {"apiBaseUrl": url, "apiKey": "k"}
+        lane = {"maxConcurrency": 4}
+        suite = SUITE | {
+            "providers": [{"id": "openai:chat:m", "config": config, "lane": lane}],
+            "limits": {"backend": "redis", "url": redis.url},
+        }
+
+        async def rows_of_workers(*, lane_owner: bool) -> list[int]:
+            store = tmp_path / f"{lane_owner}.db"
+            async with (
+                open_workers(cluster.scheduler_address, lane_owner=lane_owner) as workers,
+                trioeval.open_session(store=store) as session,
+            ):
+                async with session.run(trioeval.parse_suite(suite), workers=workers) as run:
+                    await run.wait()
+                    found = [worker.rows for worker in run.progress.workers]
+                assert run.summary is not None
+                assert run.summary.ended == "finished"
+                assert len(await workers.collect(trioeval.parse_suite(suite))) == ROWS
+                return sorted(found)
+
+        shared = trio.run(functools.partial(rows_of_workers, lane_owner=False))
+        assert sum(shared) == ROWS
+        assert shared[0] > 0
+        assert trio.run(functools.partial(rows_of_workers, lane_owner=True))[-1] == ROWS
+        assert redis.command("KEYS", "*:run:*") == b"*0\r\n"
 
 
 def test_a_wrong_address_is_refused_by_the_name_of_the_argument() -> None:

@@ -710,8 +710,9 @@ def test_ids_that_commands_cannot_name_are_refused(wrong: Any, message: str) -> 
     in_session(body)
 
 
-def test_a_run_whose_start_fails_is_recorded_as_interrupted(tmp_path: Path) -> None:
-    """A workspace that contains its copies is known only after the run has begun."""
+def test_a_workspace_that_contains_its_copies_is_refused_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "runs.db"
     suite = trioeval.parse_suite(
         {
@@ -735,7 +736,7 @@ def test_a_run_whose_start_fails_is_recorded_as_interrupted(tmp_path: Path) -> N
                 async with session.run(suite, id="mine"):
                     pytest.fail("the block began")
             with trioeval.read_store(path) as reader:
-                assert reader.run("mine").state == "interrupted"
+                assert reader.runs() == []
 
     trio.run(main)
 

@@ -263,11 +263,7 @@ class Session:
 
         observers.started()
         try:
-            try:
-                options = await self._options(prepared, stored, observers, agents, sent)
-            except Exception as error:
-                failure = error
-                raise
+            options = await self._options(prepared, stored, observers, agents, sent)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(perform)
                 try:
