@@ -213,8 +213,21 @@ def test_a_wrong_cluster_is_refused_with_its_value(refused: Callable[..., str]) 
     assert "got 'local:0'" in refused({}, "--on", "local:0")
 
 
-def test_an_owner_of_lanes_needs_workers(refused: Callable[..., str]) -> None:
-    assert "--lane-owner needs --on" in refused({}, "--lane-owner")
+def test_flags_about_workers_need_them(refused: Callable[..., str]) -> None:
+    text = refused({}, "--lane-owner", "--send", "data", "--linger", "1")
+    for flag in ("--lane-owner", "--send", "--linger"):
+        assert f"{flag} needs --on: one process" in text
+
+
+def test_a_file_for_workers_is_looked_for_before_they_start(refused: Callable[..., str]) -> None:
+    assert "--send data: not found" in refused({}, "--on", "tcp://127.0.0.1:9", "--send", "data")
+
+
+@pytest.mark.parametrize("seconds", ["-1", "61", "nan"])
+def test_the_seconds_for_which_workers_collect_messages_are_bounded(
+    refused: Callable[..., str], seconds: str
+) -> None:
+    assert "--linger" in refused({}, "--on", "tcp://127.0.0.1:9", "--linger", seconds)
 
 
 def test_without_its_redis_a_run_on_workers_is_refused_before_anything_is_paid(

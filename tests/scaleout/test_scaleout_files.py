@@ -84,7 +84,14 @@ import rules
 def get_assert(output, context):
     return rules.holds(output)
 """,
-    "checks/rules.py": "def holds(output):\n    return 'imported' in output\n",
+    "checks/rules.py": """
+from pathlib import Path
+
+def holds(output):
+    return all((Path("data") / f"{name}.txt").read_text() in output for name in ("word", "own"))
+""",
+    "data/word.txt": "imported",
+    "data/own.txt": "evals",
     "checks/check.mjs": """
 import { word } from "./word.mjs";
 export default (output) => output.includes(word);
@@ -99,13 +106,14 @@ def test_a_worker_without_the_files_gets_them_and_its_rows_show_the_paths_of_the
     """The working directories differ too, and nothing remains on the workers."""
     write(FILES)
     here = Path.cwd()
+    send = ("--send", "data/word.txt", "--send", "d*/own.*")
     code, local, text = run("suite.yaml", "--no-cache")
     assert code == 0, local[0]["error"]
     assert len(local) == 60
     with ExitStack() as stack:
         for name in ("one", "two"):
             stack.enter_context(remote_worker(cluster, name, hidden=[here.parent]))
-        code, rows, text = run("suite.yaml", "--no-cache", "--on", cluster.address)
+        code, rows, text = run("suite.yaml", "--no-cache", "--on", cluster.address, *send)
         assert code == 0, rows[0]["error"]
         left = [*cluster.folder.glob("*/dask-scratch-space/*/trioeval-*")]
     for row, own in zip(rows, local, strict=True):

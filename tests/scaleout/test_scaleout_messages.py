@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import trio
+import trio.testing
 
 from trioeval import errors
 from trioeval.errors import (
@@ -20,6 +21,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
+from trioeval.scaleout.forwarding import MessageBatch
 from trioeval.scaleout.messages import (
     Message,
     RejectedReply,
@@ -76,3 +78,37 @@ def test_errors_keep_their_type_text_and_facts(error: TrioevalError) -> None:
     assert type(found) is type(error)
     assert str(found) == str(error)
     assert vars(found) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("linger", "expected"),
+    [(0.0, [(0.0, 2), (1.01, 1)]), (2.0, [(2.0, 3)])],
+    ids=["at once", "2 s"],
+)
+def test_replies_are_sent_at_once_or_wait_for_others_as_long_as_the_user_says(
+    autojump_clock: trio.testing.MockClock, linger: float, expected: list[tuple[float, int]]
+) -> None:
+    """A row waits for others in any case; a flush for another reason sends everything."""
+    find = StepFinder.of(prepare(parse_suite(SUITE)))
+    sent: list[tuple[float, int]] = []
+
+    async def main() -> None:
+        def send(data: bytes) -> None:
+            sent.append((round(trio.current_time(), 3), len(unpack(data, find))))
+
+        batch = MessageBatch(send, linger)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(batch.send_continuously)
+            await trio.testing.wait_all_tasks_blocked()
+            batch.add(WorkerWarning("a row"))
+            batch.add(WorkerWarning("a reply"))
+            batch.flush_reply()
+            await trio.sleep(1)
+            batch.add(WorkerWarning("a row"))
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        batch.add(WorkerWarning("the end of a shard"))
+        batch.flush()
+
+    trio.run(main, clock=autojump_clock)
+    assert sent == [*expected, (3.0, 1)]

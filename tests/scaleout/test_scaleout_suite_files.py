@@ -13,6 +13,7 @@ import pytest
 
 from trioeval.errors import ProviderError, UsageError
 from trioeval.run import PreparedSuite, prepare
+from trioeval.scaleout import suite_files
 from trioeval.scaleout.facts import coordinator_facts, differences, suite_digest
 from trioeval.scaleout.messages import FileList, ListedFile, WorkerFacts
 from trioeval.scaleout.needs import needs_of
@@ -49,6 +50,60 @@ def a_suite(write: Callable[..., Path], **more: Any) -> Path:
 
 
 # What is listed.
+
+
+def test_files_that_a_user_names_are_listed_with_their_folders(write: Callable[..., Path]) -> None:
+    """By name, folder and pattern, relative to the suite's folder; without keys."""
+    for name in ("a.txt", "d/e/f.json", "d/.hidden", "d/.env", "g/1.csv", "g/2.csv", "g/3.txt"):
+        write(name, name)
+    (write("d/e/f.json").parent / "empty").mkdir()
+    (write("d/link").parent / "around").symlink_to("../g")
+    found = list_files(
+        prepared(a_suite(write)), send=("a.txt", "d", "g/*.csv", "g/1.csv", str(write("g/4.md")))
+    )
+    assert listed(found) == {
+        "s.json",
+        "a.txt",
+        "f.json",
+        ".hidden",
+        "link",
+        "1.csv",
+        "2.csv",
+        "4.md",
+    }
+    assert {Path(one).name for one in found.listed.folders} == {"d", "e", "empty"}
+    assert {Path(one).name for one in found.listed.withheld} == {".env"}
+
+
+def test_files_that_cannot_be_sent_are_refused_by_the_name_that_the_user_gave(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but their sizes is read before."""
+    outside = write("../outside.txt", "x")
+    suite = prepared(a_suite(write))
+    folder = write("d/a", "x" * 600).parent
+    write("d/b", "x" * 600)
+    (write("linked/x").parent / "away").symlink_to(outside)
+    write("key.pem")
+    monkeypatch.setattr(suite_files, "MOST_BYTES", 1000)
+    for named, message in {
+        "none.txt": f"--send none.txt: not found in the suite's folder {folder.parent}",
+        "*.none": f"--send *.none: no file matches in the suite's folder {folder.parent}",
+        "x" * 5000: "not found",
+        "nul\0": "not found",
+        "../outside.txt": "--send ../outside.txt: ../outside.txt is outside of the suite's folder",
+        "..": "--send ..: .. is outside of the suite's folder",
+        "../*.txt": "--send ../*.txt: ../outside.txt is outside of the suite's folder",
+        "linked": "--send linked: linked/away is outside of the suite's folder",
+        "d": "--send d: with it, more than 20,000 files, or 0.0 MiB are to be sent; name fewer, or put",
+        "key.pem": "--send key.pem: files of keys are not sent; put it on the workers",
+    }.items():
+        with pytest.raises(UsageError) as caught:
+            list_files(suite, send=("s.json", named))
+        assert message in str(caught.value)
+    monkeypatch.setattr(suite_files, "MOST_FILES", 1)
+    with pytest.raises(UsageError, match="--send linked/x: with it, more than 1 files"):
+        list_files(suite, send=("s.json", "linked/x"))
 
 
 def test_named_files_and_what_code_imports_are_listed(write: Callable[..., Path]) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
             assert f"pass its path, {path}" in await refused(workers, loaded)
             trusted = await refused(workers, trioeval.parse_suite(SUITE), trusted=False)
             assert "trust is set when a suite is loaded" in trusted
+            assert "--send data: not found in" in await refused(workers, SUITE, send=["data"])
             with pytest.raises(SuiteError):
                 await workers.run_suite({"providers": ["nope:x"]}, emit=emit)
             store = tmp_path / "r.db"
@@ -150,6 +152,12 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
                     async with session.run(path, workers=workers):
                         pytest.fail("no run starts")
             async with trioeval.open_session(store=store) as session:
+                with pytest.raises(UsageError, match="send is for files that workers need"):
+                    async with session.run(path, send=["data"]):
+                        pytest.fail("no run starts")
+                with pytest.raises(UsageError, match="--send data: not found in"):
+                    async with session.run(path, workers=workers, send=["data"]):
+                        pytest.fail("no run starts")
                 with pytest.raises(UsageError, match="workers prepare a suite themselves"):
                     async with session.run(prepared, workers=workers):
                         pytest.fail("no run starts")
@@ -227,10 +235,14 @@ def test_with_redis_a_lane_runs_on_all_workers_of_a_program_unless_each_has_one_
         assert redis.command("KEYS", "*:run:*") == b"*0\r\n"
 
 
-def test_a_wrong_address_is_refused_by_the_name_of_the_argument() -> None:
+def test_wrong_arguments_are_refused_by_their_names() -> None:
     async def main() -> None:
         with pytest.raises(UsageError, match=r"^on must be local:N"):
             async with open_workers("remote:2"):
                 pytest.fail("no workers exist")
+        for linger in (-1, 61, math.nan):
+            with pytest.raises(UsageError, match="linger must be from 0 to 60 seconds"):
+                async with open_workers("local:2", linger=linger):
+                    pytest.fail("no workers exist")
 
     trio.run(main)

@@ -18,7 +18,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.forwarding import _GATHERED_FOR, _MOST_MESSAGES
+from trioeval.scaleout.forwarding import _MOST_MESSAGES, LEAST_LINGER
 from trioeval.scaleout.messages import AnyShard, Message
 from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
 from trioeval.simulation.clock import VirtualClock
@@ -91,7 +91,7 @@ class Capacity:
 
     def rows_a_message(self, rate: float) -> float:
         """Return the rows of a message: those that a worker finishes while it collects them."""
-        collected = 1 + rate / self.workers * _GATHERED_FOR
+        collected = 1 + rate / self.workers * LEAST_LINGER
         return min(self.costs.most_rows_a_message, collected)
 
     def rows_a_shard(self, rate: float) -> float:
@@ -253,7 +253,7 @@ class VirtualCluster:
         began_at = self.clock.now
         ends = deque(worker.ends(began_at, shard.rows, costs))
         while ends:
-            await self.clock.sleep(ends[0][0] + _GATHERED_FOR - self.clock.now)
+            await self.clock.sleep(ends[0][0] + LEAST_LINGER - self.clock.now)
             rows: list[int] = []
             while ends and ends[0][0] <= self.clock.now:
                 if len(rows) == costs.most_rows_a_message:

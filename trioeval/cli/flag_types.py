@@ -71,6 +71,24 @@ LaneOwner = Annotated[
         help="With --on, let one worker make all calls of a lane, although the suite has Redis.",
     ),
 ]
+SentPaths = Annotated[
+    tuple[str, ...],
+    effective("none"),
+    Parameter(
+        name="--send",
+        negative=(),
+        help="With --on, send this file, folder or pattern to the workers besides the files that the suite "
+        "names; relative to the suite's folder. Repeatable.",
+    ),
+]
+Linger = Annotated[
+    float,
+    Parameter(
+        name="--linger",
+        validator=Number(gte=0, lte=60),
+        help="With --on, let workers collect replies and rows for so many seconds before they send them.",
+    ),
+]
 OmitZeroCounters = Annotated[
     Switch,
     Parameter(

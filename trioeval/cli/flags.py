@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         Database,
         EnvFiles,
         LaneOwner,
+        Linger,
         NotNegative,
         OmitZeroCounters,
         Paths,
+        SentPaths,
         Share,
         Switch,
         Texts,
@@ -211,6 +213,8 @@ class StartFlags:
     """Continue a run, by its id or the beginning of it; without a value, the latest run of the suite."""
     on: ClusterName = None
     lane_owner: LaneOwner = False
+    send: SentPaths = ()
+    linger: Linger = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -461,8 +465,16 @@ def check_flags(flags: RunFlags) -> None:
         wrong.append(
             "--allow-env needs --untrusted: any other suite can read the whole environment"
         )
-    if begin.lane_owner and begin.on is None:
-        wrong.append("--lane-owner needs --on: one process owns all of its lanes")
+    if begin.on is None:
+        wrong += [
+            f"{flag} needs --on: {reason}"
+            for flag, is_given, reason in (
+                ("--lane-owner", begin.lane_owner, "one process owns all of its lanes"),
+                ("--send", begin.send, "one process reads the files where they are"),
+                ("--linger", begin.linger, "one process records each reply at once"),
+            )
+            if is_given
+        ]
     if continues_run(flags):
         wrong += [
             f"{flag} applies to a whole run and cannot be used to continue one"

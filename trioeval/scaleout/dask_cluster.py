@@ -356,6 +356,7 @@ async def open_cluster(
     options: SessionOptions,
     warn: Callable[[str], None],
     named: Sequence[Path] = (),
+    send: Sequence[str] = (),
 ) -> AsyncGenerator[DaskCluster]:
     """Open the cluster of a run, and check that its workers can run the suite.
 
@@ -367,12 +368,14 @@ async def open_cluster(
         options: What the sessions of the workers do.
         warn: Called with harmless failures.
         named: Files that the command line names besides the suite.
+        send: Files, folders and patterns that the user names for workers, relative to the suite's folder.
 
     Raises:
-        UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
+        UsageError: A file of `send` is missing, the scheduler is unreachable, it has no workers, or some
+            cannot run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
-    files = await trio.to_thread.run_sync(list_files, prepared, named)
+    files = await trio.to_thread.run_sync(list_files, prepared, named, send)
     needs = await trio.to_thread.run_sync(needs_of, prepared, files)
     own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
     sent = SentFiles(files, secrets_of(prepared))

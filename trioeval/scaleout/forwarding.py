@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from trioeval.columns.result import DatasetResult
     from trioeval.scaleout.stream_journal import WorkerJournal
 
-_GATHERED_FOR = 0.01  # seconds
+LEAST_LINGER = 0.01
+"""Seconds for which rows wait for others, also if replies do not."""
+MOST_LINGER = 60.0
 _MOST_MESSAGES = 500
 """Messages that are sent together."""
 
@@ -61,9 +63,10 @@ class _NoRows:
 
 @attrs.define(eq=False, repr=False)
 class MessageBatch:
-    """Messages that wait to be sent, for a few milliseconds at most."""
+    """Messages that wait to be sent, for some milliseconds, or as long as the user says."""
 
     _send: Callable[[bytes], None]
+    _linger: float = 0.0
     journal: WorkerJournal | None = attrs.field(init=False, default=None)
     """Gets each message at once; None without Redis."""
     location: Location = attrs.field(init=False, factory=Location)
@@ -93,12 +96,17 @@ class MessageBatch:
                 data = pack(waiting, change)
             self._send(data)
 
+    def flush_reply(self) -> None:
+        """Send a reply now, unless the user lets it wait for others."""
+        if self._linger <= LEAST_LINGER:
+            self.flush()
+
     async def send_continuously(self) -> None:
         """Send messages soon after they were added, until cancelled."""
         while True:
             await self._added.wait()
             self._added = trio.Event()
-            await trio.sleep(_GATHERED_FOR)
+            await trio.sleep(max(self._linger, LEAST_LINGER))
             self.flush()
 
 
@@ -202,7 +210,7 @@ class ForwardingJournal(RunJournal):
     async def durable(self, row: Row | None = None, /, *, urgent: bool = True) -> None:  # noqa: ARG002
         """Send a reply now, before anything depends on it; rows may wait for others."""
         if row is None:
-            self._batch.flush()
+            self._batch.flush_reply()
 
     def reused_rows(self, _task: str | None, /) -> ReusedRows:
         """Return no rows."""

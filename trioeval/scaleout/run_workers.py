@@ -123,6 +123,7 @@ async def open_run(
     redis_run: str | None = None,
     agents: Path | None = None,
     named: Iterable[Path] = (),
+    send: Iterable[str] = (),
 ) -> AsyncGenerator[RunWorkers]:
     """Open the sessions of one run on workers, and check that they can run the suite.
 
@@ -134,7 +135,8 @@ async def open_run(
         warn: Called with harmless failures.
         redis_run: The id of the run in the Redis server of the suite; None is that of the run.
         agents: The folder of the cases of agents, which is created; None without agents.
-        named: Files that workers need besides those that the suite names.
+        named: Files that the command line names besides the suite.
+        send: Files, folders and patterns that the user names for workers, relative to the suite's folder.
 
     Raises:
         UsageError: The cluster or Redis is unreachable, or its workers cannot run the suite.
@@ -156,6 +158,7 @@ async def open_run(
             options=options,
             warn=warn,
             named=[*named],
+            send=[*send],
         )
         async with _open_redis(prepared, options, steps) as redis, opened as cluster:
             yield RunWorkers(cluster, prepared, options, redis)

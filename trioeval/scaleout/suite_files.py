@@ -1,8 +1,8 @@
 """The files that a suite reads: listed by the coordinator with their digests, for workers that lack them.
 
 These are the files that the suite was loaded from, those that it names, and modules that its code imports.
-What code opens under a computed name is not listed. Environment files and files of keys are never sent: a
-worker uses its own ones.
+What code opens under a computed name is listed only if the user names it besides. Environment files and
+files of keys are never sent: a worker uses its own ones.
 """
 
 import hashlib
@@ -14,13 +14,14 @@ from pathlib import Path
 
 import attrs
 
+from trioeval.documents.patterns import MOST_ENTRIES, TooFarError, files_matching, is_glob
 from trioeval.errors import UsageError
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.registers import texts_in
 from trioeval.evaluation.suite_files import files_of, named_files, with_imports
 from trioeval.grading import Assertion
 from trioeval.grading.registry import split_type
-from trioeval.paths import REPOSITORY
+from trioeval.paths import REPOSITORY, Refused
 from trioeval.scaleout.messages import FileList, ListedFile
 from trioeval.scripting import is_script
 from trioeval.suite.model import Suite
@@ -108,21 +109,26 @@ class SuiteFiles:
         return found
 
 
-def list_files(prepared: PreparedSuite, named: Iterable[Path] = ()) -> SuiteFiles:
+def list_files(
+    prepared: PreparedSuite, named: Iterable[Path] = (), send: Iterable[str] = ()
+) -> SuiteFiles:
     """Return the files that a suite reads, with their digests. Reads each of them.
 
     Args:
         prepared: The suite.
         named: Files that the command line names besides.
+        send: Files, folders and patterns that the user names besides, relative to the suite's folder.
 
     Raises:
-        UsageError: They are too many.
+        UsageError: They are too many, or one of `send` cannot be sent.
     """
     suite = prepared.suite
+    more_folders, more = named_besides(prepared, send)
     found: dict[str, Path] = {}
     withheld: dict[str, None] = {}
     folders, inside = _below(_folders(prepared))
-    for file in _reads(prepared, [*named, *inside]):
+    folders += more_folders
+    for file in _reads(prepared, [*named, *inside, *more]):
         path = os.path.abspath(file)  # noqa: PTH100 - without links, and with no `..`
         if path in found or path in withheld:
             continue
@@ -218,6 +224,73 @@ def _below(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     return found, files
 
 
+def named_besides(prepared: PreparedSuite, send: Iterable[str]) -> tuple[list[Path], list[Path]]:
+    """Return the folders and files that a user names for workers besides the suite.
+
+    Links to folders are not followed, except the names themselves.
+
+    Args:
+        prepared: The suite.
+        send: Files, folders and patterns, relative to the suite's folder.
+
+    Raises:
+        UsageError: One is missing, leads out of the suite's folder, or is a file of keys; or their files are
+            too many or too large.
+    """
+    base, fence = prepared.suite.directory, prepared.context.fence
+    folders: list[Path] = []
+    files: dict[Path, None] = {}
+    size = 0
+    for one in send:
+        count = len(files)
+        for path in _matching(base, one):
+            admitted = fence.admit(path, os.path.relpath(path, base))
+            if isinstance(admitted, Refused):
+                raise UsageError(f"--send {one}: {admitted}")
+            if _is_folder(path):
+                folders.append(path)
+                continue
+            if path not in files and _is_file(path):
+                files[path] = None
+                size += path.stat().st_size
+            if size > MOST_BYTES or len(files) > MOST_FILES:
+                most = f"{MOST_FILES:,} files, or {_mebibytes(MOST_BYTES)}"
+                raise UsageError(
+                    f"--send {one}: with it, more than {most} are to be sent; name fewer, or put them on "
+                    "the workers, at the same paths"
+                )
+        if len(files) == count and not _is_folder(base / one) and not _is_file(base / one):
+            found = "no file matches" if is_glob(one) else "not found"
+            raise UsageError(f"--send {one}: {found} in the suite's folder {base}")
+        if _KEY_NAME.match(Path(one).name) and (base / one).is_file():
+            raise UsageError(
+                f"--send {one}: files of keys are not sent; put it on the workers, at the same path"
+            )
+    return folders, [*files]
+
+
+def _matching(base: Path, named: str) -> Iterator[Path]:
+    """Yield what a name or pattern of a user stands for: of a folder, itself and everything below.
+
+    Raises:
+        UsageError: The pattern matches too much.
+    """
+    path = base / named
+    if _is_folder(path):
+        for above, _, names in os.walk(path):
+            yield Path(above)
+            yield from (Path(above, name) for name in names)
+    elif _is_file(path):
+        yield path
+    elif is_glob(named):
+        try:
+            yield from sorted(files_matching(base, named))
+        except TooFarError:
+            raise UsageError(
+                f"--send {named}: it was compared with {MOST_ENTRIES:,} files and folders; name a folder"
+            ) from None
+
+
 def _packages(script: Path, roots: Iterable[Path]) -> Iterator[Path]:
     for folder in script.parents:
         if not any(folder.is_relative_to(root) for root in roots):
@@ -239,6 +312,13 @@ def _env_files(prepared: PreparedSuite) -> frozenset[str]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
+    except (OSError, ValueError):  # a text that cannot be a path
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
     except (OSError, ValueError):  # a text that cannot be a path
         return False
 

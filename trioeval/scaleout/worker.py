@@ -91,6 +91,8 @@ class SessionOptions:
     """True if each lane has one owner, although the run uses Redis."""
     folder: AgentsFolder | None = None
     """The folder of the cases of agents; None without agents."""
+    linger: float = 0.0
+    """The seconds for which replies and rows wait for others; 0 sends each reply at once."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -158,7 +160,7 @@ class WorkerSession:
 
     @_batch.default
     def _make_batch(self) -> MessageBatch:
-        return MessageBatch(self._send)
+        return MessageBatch(self._send, self._options.linger)
 
     def facts(self) -> WorkerFacts:
         """Return the facts about this worker, as soon as the suite is loaded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +30,7 @@ from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.agents import temporary_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.forwarding import MOST_LINGER
 from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.run_workers import RunWorkers, open_run
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
@@ -121,13 +122,14 @@ class WorkerPool:
         address: ClusterAddress | LocalProcesses,
         *,
         lane_owner: bool,
+        linger: float,
         warn: Callable[[str], None],
     ) -> None:
         self.address = address
         """The cluster."""
         self.warn = warn
         """Called with failures of workers."""
-        self._lane_owner = lane_owner
+        self._lane_owner, self._linger = lane_owner, linger
 
     def __repr__(self) -> str:
         return f"<WorkerPool of {self.address}>"
@@ -137,6 +139,7 @@ class WorkerPool:
         suite: SuiteSource,
         *,
         emit: Emit,
+        send: Iterable[str | os.PathLike[str]] = (),
         stop: trio.Event | None = None,
         run_id: str | None = None,
         trusted: bool = True,
@@ -150,6 +153,8 @@ class WorkerPool:
             suite: A suite, its data, or the path of a suite file. Workers load it themselves.
             emit: Awaited with one row after another, each as soon as all rows before it in its task are
                 known.
+            send: Files, folders and patterns that workers need as well, relative to the suite's folder, such
+                as files that code opens under names which the suite does not contain.
             stop: Once it is set, no new row starts and running rows continue to their end.
             run_id: The value of `__evalId` in templates.
             trusted: True if a suite that is loaded here may run code, see the environment and use keys
@@ -166,12 +171,13 @@ class WorkerPool:
         """
         loader = SourceLoader(suite, trusted, tuple(allow_env))
         prepared, loader = await _prepare(loader)
-        return await self._run(prepared, loader, emit, stop=stop, run_id=run_id)
+        return await self._run(prepared, loader, emit, send=send, stop=stop, run_id=run_id)
 
     async def collect(
         self,
         suite: SuiteSource,
         *,
+        send: Iterable[str | os.PathLike[str]] = (),
         trusted: bool = True,
         allow_env: Collection[str] = (),
     ) -> list[Row]:
@@ -190,7 +196,7 @@ class WorkerPool:
 
         loader = SourceLoader(suite, trusted, tuple(allow_env))
         prepared, loader = await _prepare(loader)
-        await self._run(prepared, loader, keep)
+        await self._run(prepared, loader, keep, send=send)
         return in_task_order(prepared, rows)
 
     async def _run(
@@ -199,6 +205,7 @@ class WorkerPool:
         load: LoadSuite,
         emit: Emit,
         *,
+        send: Iterable[str | os.PathLike[str]],
         stop: trio.Event | None = None,
         run_id: str | None = None,
     ) -> SuiteSummary:
@@ -207,7 +214,7 @@ class WorkerPool:
         async with AsyncExitStack() as stack:
             if "agent" in prepared.task_types:
                 agents = AgentOptions(folder=stack.enter_context(temporary_folder()))
-            opened = self.open_run(prepared, load, run_id, agents=agents)
+            opened = self.open_run(prepared, load, run_id, agents=agents, send=send)
             workers = await stack.enter_async_context(opened)
             coordinated = workers.coordinate(stop, self.warn)
             coordinator = await stack.enter_async_context(coordinated)
@@ -230,6 +237,7 @@ class WorkerPool:
         *,
         agents: AgentOptions | None = None,
         redis_run: str | None = None,
+        send: Iterable[str | os.PathLike[str]] = (),
     ) -> AbstractAsyncContextManager[RunWorkers]:
         """Open the sessions of one run on these workers.
 
@@ -240,15 +248,17 @@ class WorkerPool:
             agents: The options of its agents, with their folder; None without agents.
             redis_run: The id of a run that is stored, for the journal in Redis. Others get one of their own,
                 because two of them may have the same `run_id` at the same time.
+            send: As for `run_suite`.
         """
         return open_run(
             self.address,
             prepared,
             load,
-            SessionOptions(run_id=run_id, lane_owner=self._lane_owner),
+            SessionOptions(run_id=run_id, lane_owner=self._lane_owner, linger=self._linger),
             warn=self.warn,
             redis_run=redis_run or f"program-{secrets.token_hex(8)}",
             agents=None if agents is None else agents.folder,
+            send=[os.fspath(one) for one in send],
         )
 
 
@@ -264,6 +274,7 @@ async def open_workers(
     on: str,
     *,
     lane_owner: bool = False,
+    linger: float = 0.0,
     warn: Callable[[str], None] = _log.warning,
 ) -> AsyncGenerator[WorkerPool]:
     """Open workers for runs: start processes, or connect to a Dask cluster. Needs the extra `dask`.
@@ -275,22 +286,28 @@ async def open_workers(
         on: `local:4` for four processes of this machine, which end with the block; `dask://host:8786`,
             `tcp://host:8786` or `tls://host:8786` for a Dask cluster.
         lane_owner: True if one worker makes all calls of a lane, although the suite has Redis.
+        linger: The seconds for which a worker collects replies and rows before it sends them, up to 60. By
+            default it sends each reply at once, and rows within 10 milliseconds. More lets one scheduler pass
+            on the rows of more workers; replies that wait are lost with their worker, unless the suite has
+            Redis.
         warn: Called with failures of workers; they are logged by default.
 
     Yields:
         The workers.
 
     Raises:
-        UsageError: `on` is wrong, Dask is not installed, or the processes cannot be started.
+        UsageError: `on` or `linger` is wrong, Dask is not installed, or the processes cannot be started.
     """
     check_on_trio("scaleout.open_workers")
     address = read_address(on, "on")
+    if not 0 <= linger <= MOST_LINGER:
+        raise UsageError(f"linger must be from 0 to {MOST_LINGER:g} seconds, got {linger!r}")
     try:
         from trioeval.scaleout.dask_cluster import open_processes
     except ImportError:
         raise UsageError("open_workers needs Dask: pip install 'trioeval[dask]'") from None
     if not isinstance(address, LocalWorkers):
-        yield WorkerPool(address, lane_owner=lane_owner, warn=warn)
+        yield WorkerPool(address, lane_owner=lane_owner, linger=linger, warn=warn)
         return
     async with open_processes(address) as processes:
-        yield WorkerPool(processes, lane_owner=lane_owner, warn=warn)
+        yield WorkerPool(processes, lane_owner=lane_owner, linger=linger, warn=warn)

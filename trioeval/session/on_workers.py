@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 
 import attrs
@@ -27,6 +27,7 @@ class SentRun:
 
     _workers: WorkerPool
     _loader: SourceLoader
+    _send: Sequence[str | os.PathLike[str]]
     _stack: AsyncExitStack = attrs.field(init=False, factory=AsyncExitStack)
     """Closed at the end of the run."""
     _opened: RunWorkers | None = attrs.field(init=False, default=None)
@@ -39,6 +40,7 @@ class SentRun:
         trusted: bool,  # noqa: FBT001 - as the session has it
         allow_env: Collection[str],
         *,
+        send: Iterable[str | os.PathLike[str]],
         has_own: bool,
     ) -> SentRun:
         """Return the workers of a run of a suite.
@@ -48,6 +50,7 @@ class SentRun:
             suite: The suite.
             trusted: As for `load_suite`.
             allow_env: As for `load_suite`.
+            send: As for `WorkerPool.run_suite`.
             has_own: Whether the session has providers or assertion types of the program.
 
         Raises:
@@ -64,7 +67,7 @@ class SentRun:
         else:
             loader = SourceLoader(suite, trusted, tuple(allow_env))
         loader.check()
-        return cls(workers, loader)
+        return cls(workers, loader, [*send])
 
     async def open(
         self,
@@ -82,7 +85,9 @@ class SentRun:
         loader = self._loader.for_workers(prepared)
         self._stack = stack
         self._opened = await stack.enter_async_context(
-            self._workers.open_run(prepared, loader, run_id, agents=agents, redis_run=run_id)
+            self._workers.open_run(
+                prepared, loader, run_id, agents=agents, redis_run=run_id, send=self._send
+            )
         )
 
     async def start(self, stored: StoredRun, observers: RunObservers) -> Coordinator | None:

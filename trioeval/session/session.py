@@ -126,6 +126,7 @@ class Session:
         resume: bool = False,
         retry: str | None = None,
         workers: WorkerPool | None = None,
+        send: Iterable[str | os.PathLike[str]] = (),
     ) -> AsyncGenerator[Run]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -143,6 +144,8 @@ class Session:
                 such as `3,17,20-25`; see `--retry` of the command line.
             workers: Workers that run the rows, from `trioeval.scaleout.open_workers`. They have their own
                 lanes, with the limits of the suite; lanes and cache of the session are not used.
+            send: With `workers`, files, folders and patterns that they need besides those that the suite
+                names, relative to its folder.
 
         Yields:
             The run.
@@ -176,11 +179,13 @@ class Session:
             raise UsageError(
                 "retry runs rows of a recorded run again: pass id and resume=True as well"
             )
+        if send and workers is None:
+            raise UsageError("send is for files that workers need: pass workers as well")
         if id is not None:
             check_run_id(id)
         again = None if retry is None else parse_retry(retry)
         self._check_open()
-        sent = None if workers is None else self._sent(workers, suite)
+        sent = None if workers is None else self._sent(workers, suite, send)
         prepared = await self._prepared(suite)
         await self._make_lanes(prepared)
         run_id = id or new_run_id(datetime.now(UTC))
@@ -351,11 +356,15 @@ class Session:
             )
         return suite
 
-    def _sent(self, workers: WorkerPool, suite: _AnySuite) -> SentRun:
+    def _sent(
+        self, workers: WorkerPool, suite: _AnySuite, send: Iterable[str | os.PathLike[str]]
+    ) -> SentRun:
         from trioeval.session.on_workers import SentRun
 
         has_own = bool(self._providers) or self._kinds is not None
-        return SentRun.of(workers, suite, self._trusted, self._allow_env, has_own=has_own)
+        return SentRun.of(
+            workers, suite, self._trusted, self._allow_env, send=send, has_own=has_own
+        )
 
     def _budget_of(self, prepared: PreparedSuite) -> Budget | None:
         """Return the budget of a run; None without one."""

@@ -16,9 +16,11 @@ from trioeval.cli.flag_types import (
     EnvFiles,
     LaneOwner,
     LimitGroup,
+    Linger,
     OmitZeroCounters,
     OutputGroup,
     Paths,
+    SentPaths,
     StorageGroup,
     Switch,
 )
@@ -59,6 +61,8 @@ def resume(
     output: OutputGroup = OutputFlags(),  # noqa: B008
     on: ClusterName = None,
     lane_owner: LaneOwner = False,
+    send: SentPaths = (),
+    linger: Linger = 0.0,
     interrupts: _Injected,
 ) -> int:
     """Continue an interrupted run with the flags that it was started with."""
@@ -68,7 +72,7 @@ def resume(
         what=SuiteFlags(env_file=env_file),
         limits=limits,
         keep=keep,
-        begin=StartFlags(resume=run, on=on, lane_owner=lane_owner),
+        begin=StartFlags(resume=run, on=on, lane_owner=lane_owner, send=send, linger=linger),
         output=output,
     )
     return run_command(None, flags, interrupts)

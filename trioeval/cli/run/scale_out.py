@@ -200,6 +200,10 @@ class ScaleOut:
     """True if the calls of workers are recorded."""
     lane_owner: bool = False
     """True if each lane has one owner, although the suite has Redis."""
+    send: Sequence[str] = ()
+    """The files, folders and patterns that the workers need besides those that the suite names."""
+    linger: float = 0.0
+    """The seconds for which workers collect replies and rows."""
 
     @classmethod
     def of(
@@ -231,6 +235,8 @@ class ScaleOut:
             sends_events=flags.output.trace is not None or flags.output.otel,
             records=flags.what.record is not None,
             lane_owner=given.begin.lane_owner,
+            send=given.begin.send,
+            linger=given.begin.linger,
         )
 
     @asynccontextmanager
@@ -261,6 +267,7 @@ class ScaleOut:
             record=self.records,
             cache=self._cache(storage),
             lane_owner=self.lane_owner,
+            linger=self.linger,
         )
         opened = open_run(
             self.address,
@@ -270,6 +277,7 @@ class ScaleOut:
             warn=warn,
             agents=None if agents is None else agents.folder,
             named=self.suite.named,
+            send=self.send,
         )
         async with opened as workers:
             yield OpenWorkers(workers)
