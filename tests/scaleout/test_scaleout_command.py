@@ -219,10 +219,6 @@ def test_flags_about_workers_need_them(refused: Callable[..., str]) -> None:
         assert f"{flag} needs --on: one process" in text
 
 
-def test_a_file_for_workers_is_looked_for_before_they_start(refused: Callable[..., str]) -> None:
-    assert "--send data: not found" in refused({}, "--on", "tcp://127.0.0.1:9", "--send", "data")
-
-
 @pytest.mark.parametrize("seconds", ["-1", "61", "nan"])
 def test_the_seconds_for_which_workers_collect_messages_are_bounded(
     refused: Callable[..., str], seconds: str
@@ -241,6 +237,15 @@ def test_without_its_redis_a_run_on_workers_is_refused_before_anything_is_paid(
     text = capsys.readouterr().err
     assert "--on: the shared limits and the journal of the run need Redis: " in text
     assert "127.0.0.1:9" in text
+
+
+def test_a_file_for_workers_is_looked_for_before_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.json").write_text(json.dumps({"providers": ["echo"], "prompts": ["a"]}))
+    assert run_command_line(["s.json", "--on", "tcp://127.0.0.1:9", "--send", "data"]) == 2
+    assert f"--send data: not found in the suite's folder {tmp_path}" in capsys.readouterr().err
 
 
 def test_without_the_extra_the_command_names_it(

@@ -131,6 +131,25 @@ def test_an_iteration_that_is_behind_reads_from_the_store(start_at: int) -> None
     in_session(body, Model(0.001))
 
 
+def test_an_iteration_that_is_behind_misses_no_row_while_a_thread_reads_the_store() -> None:
+    """A connection sees the state of the store in which its first unfinished statement began."""
+    count = KEEPING_UP + 5
+
+    async def body(session: Session) -> None:
+        for name in ("a", "b"):
+            async with session.run(suite_of(1), id=name):
+                pass
+        statement = session._store._reading.execute("SELECT id FROM run ORDER BY id")
+        assert statement.fetchone() == ("a",)
+        async with session.run(suite_of(count, width=30)) as run:
+            await run.wait()
+            assert [row.index async for row in run.rows()] == [*range(count)]
+            assert len([row async for row in run.settled()]) == count
+        assert statement.fetchall() == [("b",)]
+
+    in_session(body, Model(0.0))
+
+
 def test_a_cancelled_run_keeps_its_rows_and_continues_in_the_same_process() -> None:
     """RESUME: no recorded reply is paid twice; the partial rows are in order, and unfinished ones say so."""
     model = Model()

@@ -57,7 +57,6 @@ caller's scope. `failed`: by an exception.
 
 _LATEST = 512  # records that are held for iterations that keep up
 _INDEX = (1 << INDEX_BITS) - 1
-_SNAPSHOT_PAUSES = (0.0, 0.01, 0.1)  # seconds before a row is read again
 _CUTS: Mapping[StopReason, RunEnd] = {
     StopReason.DEADLINE: "deadline",
     StopReason.BUDGET: "budget",
@@ -305,13 +304,9 @@ class Run:
             return found
         self._check_open()
         record = self._stored.stored_record(task, index)
-        for pause in _SNAPSHOT_PAUSES:
-            if record is not None:
-                break
-            # It is not durable yet, or a thread that writes a file reads from an older state of the database.
+        if record is None:
             await self._stored.durable()
-            await trio.sleep(pause)
-            record = self._stored.stored_record(task, index)
+            record = self._stored.stored_record(task, index, anew=True)
         return None if record is None else RowRecord.of(record, index=index)
 
     async def emit(self, row: Row) -> None:

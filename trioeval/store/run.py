@@ -43,6 +43,7 @@ from trioeval.store.records import (
     record_texts,
     stored_json,
 )
+from trioeval.store.run_list import open_connection
 from trioeval.store.run_start import keys_of_task, run_start
 from trioeval.store.runs import (
     Mark,
@@ -417,8 +418,16 @@ class StoredRun(RunJournal):
                     return RowRecord.of(found)
         return make_record(row, self._place)
 
-    def stored_record(self, task: str | None, index: int) -> Mapping[str, Any] | None:
+    def stored_record(
+        self, task: str | None, index: int, *, anew: bool = False
+    ) -> Mapping[str, Any] | None:
         """Return the record of a row that is durable, or that could not be written; None without one.
+
+        Args:
+            task: The id of the task.
+            index: The index of the row.
+            anew: Whether the present state is read with a connection of its own: the common one sees an older
+                state while a thread reads with it.
 
         Raises:
             StoreError: It cannot be read.
@@ -426,7 +435,11 @@ class StoredRun(RunJournal):
         place, source = (task, index), self._source(task)
         text = self._place.unsaved.get(place)
         if text is None and task in self._place.parts:
-            text = read_body(self._read(), self._place.key(*place), source)
+            own = (
+                open_connection(self._writer.path) if anew else contextlib.nullcontext(self._read())
+            )
+            with own as connection:
+                text = read_body(connection, self._place.key(*place), source)
         return None if text is None else source.parsed(index, text)
 
     def _source(self, task: str | None) -> RecordSource:
