@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from stored_things import call_at, row_at, start_of
 from view_server import NOW, Server, in_trio, make_store, serving
 
+import trioeval
 from trioeval.cli.app import run_command_line
 from trioeval.providers import Reply
 from trioeval.report.head import Head, HeadColumn
@@ -365,6 +366,54 @@ def test_a_run_is_watched_and_controlled_to_its_end(tmp_path: Path) -> None:
                     assert "<code>trioeval resume eval-9</code>" in browser.received
                 reply = await server.steer("eval-9", do="stop")
                 assert "does not accept commands" in reply.body
+
+    in_trio(main)
+
+
+def test_a_run_of_a_session_is_shown_and_its_page_says_how_the_program_continues_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it goes on, after it was cancelled, and when it is finished; `show` says the same."""
+    asked, answered = trio.Event(), trio.Event()
+    tests = [{"vars": {"word": word}} for word in "ab"]
+    data = {"providers": ["model"], "prompts": ["say {{word}}"], "tests": tests}
+    path = tmp_path / "runs.db"
+
+    async def model(request: trioeval.Request) -> str:
+        if request.vars["word"] == "b":
+            asked.set()
+            await answered.wait()
+        return f"reply to {request.prompt}"
+
+    async def main() -> None:
+        suite = trioeval.parse_suite(data)
+        async with (
+            trioeval.open_session(store=path, providers={"model": model}) as session,
+            serving(path) as server,
+        ):
+            async with session.run(suite, id="mine") as run:
+                await asked.wait()
+                await anext(run.rows())
+                page = (await server.ask("/run/mine")).body
+                assert ">running<" in page
+                assert "reply to say a" in page
+                assert "continue with" not in page
+                run.cancel()
+            page = (await server.ask("/run/mine")).body
+            assert ">interrupted<" in page
+            call = "session.run(suite, id=&#34;mine&#34;, resume=True) in "
+            assert f"1 row not run; continue with <code>{call}" in page
+            assert "reply to say a" in (await server.ask("/row/0/0/mine")).body
+            await trio.to_thread.run_sync(run_command_line, ["show", "mine", "--db", str(path)])
+            call = 'session.run(suite, id="mine", resume=True) in '
+            assert call in capsys.readouterr().out.replace("\n", " ")
+            answered.set()
+            async with session.run(suite, id="mine", resume=True):
+                pass
+            page = (await server.ask("/run/mine")).body
+            assert ">finished<" in page
+            assert "reply to say b" in page
+            assert "continue with" not in page
 
     in_trio(main)
 

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trioeval.cli.app import run_command_line
+from trioeval.cli.run.storage import RunStorage
 from trioeval.serving.access_rules import OwnNames
 from trioeval.serving.conversation import Bounds
 from trioeval.serving.listening import Address, open_listeners, serve_app
@@ -135,7 +136,7 @@ async def serving(
             watches=watches,
             stop=stop,
             now=lambda: NOW,
-            resume=lambda run: f"trioeval resume {run}",
+            resume=RunStorage(database=database).continuation,
         )
         async with trio.open_nursery() as nursery:
             serve = partial(serve_app, grace=0.5, bounds=bounds)

@@ -301,8 +301,8 @@ class LiveView:
     watches: RunWatches
     stop: trio.Event
     now: Callable[[], datetime]
-    resume: Callable[[str], str]
-    """Returns the command that continues a run."""
+    resume: Callable[[StoredRunFacts], str]
+    """Returns how a run is continued, such as a command."""
     pages: Pages = attrs.field(factory=Pages.load)
     assets: StaticFiles = attrs.field(factory=StaticFiles.load)
 
@@ -353,7 +353,7 @@ class LiveView:
                 "tasks": tasks_of(facts, reader.datasets(facts)),
                 "choices": _choices(reader, facts),
                 "going": facts.state == "running",
-                "resume": self.resume(facts.id),
+                "resume": self.resume(facts),
             }
 
         found = await self.store.read(look, takes_long=bool(query.text))
@@ -467,7 +467,7 @@ class LiveView:
         if watch.shown is None or watch.shown.version != watch.version:
             given = _named(request) | {
                 "picture": picture_of(watch, self.now()),
-                "resume": self.resume(watch.run_id),
+                "resume": "" if watch.facts is None else self.resume(watch.facts),
             }
             watch.shown = SharedState(watch.version, self.pages.render("_live", **given))
         return watch.shown.text

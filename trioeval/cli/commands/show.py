@@ -290,7 +290,7 @@ def _show_task(
     blocked = [one.rows for one in never_began if one.outcome not in UNFINISHED]
     for unrecorded in recorded.gaps(expected, blocked):
         failures.not_run.add_range(unrecorded)
-    resume = None if facts.state == "running" else storage.resume(facts.id)
+    resume = None if facts.state == "running" else storage.continuation(facts)
     return (head, totals), not_run_line(failures.not_run, head.task, resume)
 
 

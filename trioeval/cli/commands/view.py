@@ -22,6 +22,7 @@ from trioeval.cli.run.storage import RunStorage
 from trioeval.cli.stored_results import open_runs
 from trioeval.cli.terminal import Exit, say, show
 from trioeval.errors import UsageError
+from trioeval.report.stored import StoredRunFacts
 from trioeval.serving.access_rules import OwnNames, is_loopback
 
 _VARIABLE = "TRIOEVAL_VIEW_TOKEN"  # other users of the machine can see flags
@@ -56,7 +57,7 @@ def view_runs(db: Path | None, options: ViewFlags, interrupts: Interrupts) -> in
         with open_runs(db, environment) as reader:
             reader.runs(limit=1)
     interrupts.begin_run()
-    resume = RunStorage(database=path, named=db is not None).resume
+    resume = RunStorage(database=path, named=db is not None).continuation
     failure = trio.run(_serve, path, attrs.evolve(options, token=token), interrupts, resume)
     if failure is not None:
         reason = failure.strerror or failure
@@ -67,7 +68,10 @@ def view_runs(db: Path | None, options: ViewFlags, interrupts: Interrupts) -> in
 
 
 async def _serve(
-    path: Path, options: ViewFlags, interrupts: Interrupts, resume: Callable[[str], str]
+    path: Path,
+    options: ViewFlags,
+    interrupts: Interrupts,
+    resume: Callable[[StoredRunFacts], str],
 ) -> OSError | None:
     """Serve, and return the error if listening failed."""
     from trioeval.serving.listening import open_listeners, serve_app

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from trioeval.errors import StoreError
+from trioeval.store.run_start import PROGRAM
 from trioeval.store.store import Store, open_store
 
 if TYPE_CHECKING:
+    from trioeval.report.stored import StoredRunFacts
     from trioeval.store.cache.cache import Cache
 
 
@@ -50,6 +52,16 @@ class RunStorage:
             "trioeval resume eval-1 --db 'my runs.db'"
         """
         return self._command("resume", run, *(["--retry", "errors"] if retry else ()))
+
+    def continuation(self, facts: StoredRunFacts) -> str:
+        """Return how a stored run is continued: by a command, or in the program that its suite is part of.
+
+        Args:
+            facts: The run.
+        """
+        if (program := facts.flags.get(PROGRAM)) is None:
+            return self.resume(facts.id)
+        return f'session.run(suite, id="{facts.id}", resume=True) in {program}'
 
     def show(self, run: str, task: str | None, index: int) -> str | None:
         """Return the command that shows a row of a run; None if the run is not stored.
