@@ -304,6 +304,33 @@ def test_rows_of_a_session_are_iterated_on_the_loop(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_tables_of_a_run_are_made_beside_the_event_loop_once_it_is_over() -> None:
+    """Their rows are those of `to_records`; before the end, and after the session, they are refused."""
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+
+    async def main() -> None:
+        async with trioeval.asyncio.open_session(providers={"mine": shout}) as session:
+            async with session.run(suite_of(20)) as run:
+                for early in (run.to_arrow, run.to_pandas):
+                    with pytest.raises(UsageError, match="is in progress"):
+                        await early()
+            table, frame, records = await asyncio.gather(
+                run.to_arrow(), run.to_pandas(), run.to_records()
+            )
+        assert isinstance(table, arrow.Table)
+        assert isinstance(frame, pandas.DataFrame)
+        outputs = [record["response"]["output"] for record in records]
+        assert outputs == [f"ROW {number}" for number in range(20)]
+        assert table["output"].to_pylist() == list(frame["output"]) == outputs
+        assert list(frame.columns) == table.column_names
+        for late in (run.to_arrow, run.to_pandas):
+            with pytest.raises(UsageError, match="closed"):
+                await late()
+
+    asyncio.run(main())
+
+
 def test_runs_of_a_session_share_its_lanes() -> None:
     """Two runs side by side have one call in flight, on the lane of the session."""
     in_flight, most = 0, 0
