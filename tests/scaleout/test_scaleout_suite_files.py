@@ -177,23 +177,26 @@ def test_files_in_commands_are_listed_and_stay_programs(
     files.close()
 
 
-def test_a_template_of_a_workspace_reaches_a_worker_with_its_empty_folders(
+def test_files_of_agents_reach_a_worker_with_the_empty_folders_of_workspaces(
     write: Callable[..., Path], tmp_path: Path
 ) -> None:
     for name in ("app.py", "deep/more.txt", ".hidden"):
         write(f"template/{name}", name)
     template = tmp_path / "evals" / "template"
     (template / "out").mkdir()
+    write("bin/agent.sh")
+    write("two words.txt")
     task = {
         "id": "build",
         "type": "agent",
         "workspace": "template",
-        "providers": ["exec:sh -c 'touch DONE'"],
+        "providers": ["exec:sh {{suite}}/bin/agent.sh --words '{{ suite }}/two words.txt'"],
         "prompts": ["Build it."],
         "tests": [{"id": "one"}],
     }
     found = list_files(prepared(write("s.json", json.dumps({"tasks": [task]}))))
-    assert listed(found) == {"s.json", "app.py", "more.txt", ".hidden"}
+    names = {"s.json", "app.py", "more.txt", ".hidden", "agent.sh", "two words.txt"}
+    assert listed(found) == names
     contents = found.contents([one.digest for one in found.listed.files])
     before = sorted(path.relative_to(template) for path in template.rglob("*"))
     shutil.rmtree(template)

@@ -1,4 +1,3 @@
-# Separate from `scaleout.worker`: what a worker sends, without its sessions and shards.
 """The records of a shard on its worker, which are sent to the coordinator instead of being written."""
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ _LOCAL = "local:embedding"
 """The beginning of the ids of models in a folder."""
 _EXEC = "exec:"
 """The beginning of the ids of providers that are commands."""
+_SUITE_FOLDER = re.compile(r"\{\{\s*suite\s*\}\}/")
+"""The folder of the suite in the template of a command."""
 _PACKAGE = "package.json"
 """Decides how Node reads the scripts beside and below it."""
 _KEY_NAME = re.compile(
@@ -195,7 +197,7 @@ def _command_words(prepared: PreparedSuite) -> Iterator[str]:
             if split_type(one.type)[0] == "command"
             for text in texts_in(one.value)
         ]
-        for command in commands:
+        for command in (_SUITE_FOLDER.sub("", one) for one in commands):
             try:
                 yield from shlex.split(command)
             except ValueError:  # an open quote, which is reported when it runs
