@@ -1,5 +1,6 @@
 """Runs of programs on workers, through the public functions."""
 
+import asyncio
 import functools
 import json
 import math
@@ -16,6 +17,7 @@ from redis_server import needs_redis, open_server
 from server_process import fake_provider
 
 import trioeval
+import trioeval.asyncio
 from trioeval.errors import SuiteError, UsageError
 from trioeval.run import Row
 from trioeval.scaleout import WorkerPool, open_workers
@@ -233,6 +235,40 @@ def test_with_redis_a_lane_runs_on_all_workers_of_a_program_unless_each_has_one_
         assert shared[0] > 0
         assert trio.run(functools.partial(rows_of_workers, lane_owner=True))[-1] == ROWS
         assert redis.command("KEYS", "*:run:*") == b"*0\r\n"
+
+
+def test_a_session_on_asyncio_runs_on_workers_of_its_own(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The rows are stored and emitted as on Trio; workers of another session are refused."""
+    (tmp_path / "data").mkdir()
+    path = written(tmp_path)
+
+    async def main() -> None:
+        async with (
+            trioeval.asyncio.open_session(store=tmp_path / "r.db") as session,
+            session.open_workers(cluster.scheduler_address) as workers,
+        ):
+            async with session.run(path, id="a", workers=workers, send=["data"]) as run:
+                rows = [row async for row in run.rows()]
+                progress = await run.progress()
+            assert [row.index for row in rows] == [*range(ROWS)]
+            assert sum(worker.rows for worker in progress.workers) == ROWS
+            assert run.summary is not None
+            assert (run.summary.ended, run.summary.passed) == ("finished", 15)
+            assert repr(workers).startswith("<WorkerPool of ")
+            with pytest.raises(UsageError, match="--send none: not found"):
+                async with session.run(path, workers=workers, send=["none"]):
+                    pytest.fail("no run starts")
+            with pytest.raises(UsageError, match="on must be local:N"):
+                async with session.open_workers("remote:2"):
+                    pytest.fail("no workers exist")
+            async with trioeval.asyncio.open_session() as other:
+                with pytest.raises(UsageError, match="these workers belong to another session"):
+                    async with other.run(path, workers=workers):
+                        pytest.fail("no run starts")
+
+    asyncio.run(main())
 
 
 def test_wrong_arguments_are_refused_by_their_names() -> None:

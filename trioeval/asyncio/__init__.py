@@ -13,5 +13,6 @@ from trioeval.asyncio.run_suite import run_suite as run_suite
 from trioeval.asyncio.session import AsyncioObserver as AsyncioObserver
 from trioeval.asyncio.session import AsyncioRun as AsyncioRun
 from trioeval.asyncio.session import AsyncioSession as AsyncioSession
+from trioeval.asyncio.session import AsyncioWorkers as AsyncioWorkers
 from trioeval.asyncio.session import open_session as open_session
 from trioeval.asyncio.trio_runner import TrioRunner as TrioRunner

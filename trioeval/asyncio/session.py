@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
@@ -34,6 +34,9 @@ from trioeval.session.run import Run, RunSummary
 from trioeval.session.session import Session
 from trioeval.session.session import open_session as open_session_on_trio
 from trioeval.suite.model import Suite
+
+if TYPE_CHECKING:
+    from trioeval.scaleout.workers import WorkerPool
 
 T = TypeVar("T")
 
@@ -161,11 +164,35 @@ class AsyncioRun:
 
 
 @attrs.frozen(eq=False, repr=False)
+class AsyncioWorkers:
+    """Workers for the runs of a session. Created by `AsyncioSession.open_workers`."""
+
+    _opened: TrioResource[WorkerPool]
+
+    def __repr__(self) -> str:
+        return repr(self._opened.value)
+
+    def pool_of(self, session: TrioResource[Session]) -> WorkerPool:
+        """Return the workers for a run of a session.
+
+        Raises:
+            UsageError: They belong to another session.
+        """
+        if self._opened.runner is not session.runner:
+            raise UsageError(
+                "these workers belong to another session: open workers with the session that uses them"
+            )
+        return self._opened.value
+
+
+@attrs.frozen(eq=False, repr=False)
 class AsyncioSession:
     """Lanes, limits, a budget, a store and a cache for runs. Created by `trioeval.asyncio.open_session`."""
 
     _opened: TrioResource[Session]
     _progress: bool | None
+    _warn: Callable[[str], None] | None
+    """Called in the thread with problems that end no run; None logs them."""
 
     def __repr__(self) -> str:
         return repr(self._opened.value)
@@ -183,6 +210,8 @@ class AsyncioSession:
         id: str | None = None,  # noqa: A002 - its name everywhere else
         resume: bool = False,
         retry: str | None = None,
+        workers: AsyncioWorkers | None = None,
+        send: Iterable[str | os.PathLike[str]] = (),
     ) -> AsyncGenerator[AsyncioRun]:
         """Run a suite beside the block. The end of the block waits for the end of the run.
 
@@ -194,6 +223,9 @@ class AsyncioSession:
             id: The id of the run in the store; None makes a new one.
             resume: Continue the run of this id if the store has it.
             retry: With `resume`, the finished rows to run again, such as `errors`.
+            workers: Workers that run the rows, from `open_workers` of this session; see `Session.run`.
+            send: With `workers`, files, folders and patterns that they need besides those that the suite
+                names, relative to its folder.
 
         Yields:
             The run.
@@ -217,7 +249,10 @@ class AsyncioSession:
         """
         opened = self._opened
         await opened.runner.wait_abandoned()  # perhaps of the same id
-        start = partial(opened.value.run, suite, id=id, resume=resume, retry=retry)
+        pool = None if workers is None else workers.pool_of(opened)
+        start = partial(
+            opened.value.run, suite, id=id, resume=resume, retry=retry, workers=pool, send=send
+        )
         run: AsyncioRun | None = None
         with progress_display(wanted=self._progress) as display:
             try:
@@ -241,6 +276,30 @@ class AsyncioSession:
         async with self.run(suite) as run:
             await run.wait()
         return [row async for row in run.rows()]
+
+    @asynccontextmanager
+    async def open_workers(
+        self, on: str, *, lane_owner: bool = False, linger: float = 0.0
+    ) -> AsyncGenerator[AsyncioWorkers]:
+        """Open workers for runs of this session, as `trioeval.scaleout.open_workers`.
+
+        Args:
+            on: `local:4` for four processes of this machine, or the address of a Dask cluster.
+            lane_owner: True if one worker makes all calls of a lane, although the suite has Redis.
+            linger: The seconds for which a worker collects replies and rows before it sends them, up to 60.
+
+        Yields:
+            The workers, for `run` of this session.
+
+        Raises:
+            UsageError: An argument is wrong, Dask is not installed, or the processes cannot be started.
+        """
+        from trioeval.scaleout.workers import open_workers
+
+        warn = {} if self._warn is None else {"warn": self._warn}
+        start = partial(open_workers, on, lane_owner=lane_owner, linger=linger, **warn)
+        async with TrioResource(self._opened.runner, start, "workers") as opened:
+            yield AsyncioWorkers(opened)
 
     def stop(self) -> None:
         """Start no more rows in any run in progress; those that have started continue to their end."""
@@ -307,6 +366,7 @@ async def open_session(
         raise UsageError("Lanes belong to one trio.run: pass a list of LaneSpec")
     watching = checked_observers(observers, AsyncioObserver)
     loop = asyncio.get_running_loop()
+    warn = posted(loop, on_warning)
     async with TrioRunner() as runner:
         make = partial(
             open_session_on_trio,
@@ -320,11 +380,11 @@ async def open_session(
             kinds=kinds,
             trusted=trusted,
             allow_env=allow_env,
-            on_warning=posted(loop, on_warning),
+            on_warning=warn,
         )
         opened = TrioResource(runner, make, "session")
         async with opened:
-            yield AsyncioSession(opened, progress)
+            yield AsyncioSession(opened, progress, warn)
 
 
 def _posting(
