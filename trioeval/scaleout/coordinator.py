@@ -501,7 +501,7 @@ class Coordinator:
                     one for row in rows for one in self._agents.processes(task, row.index)
                 ),
                 jobs=tuple(job for row in rows for job in self.records.jobs(row)),
-                shared=sent.shared_with(row.index for row in rows if row.chain is not None),
+                shared=sent.shared_with(rows),
             ),
         )
         return True
