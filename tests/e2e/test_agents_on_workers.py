@@ -43,7 +43,7 @@ fi
 touch "$TRIOEVAL_DONE"
 """
 )
-TELL = 'cat "$TRIOEVAL_PROMPT"\ntouch "$TRIOEVAL_DONE"\n'
+SHOW_PROMPT = 'cat "$TRIOEVAL_PROMPT"\ntouch "$TRIOEVAL_DONE"\n'
 HOOKS = """
 def beforeAll(context, _hook):
     suite = context["suite"]
@@ -127,7 +127,7 @@ def test_cases_that_read_what_others_leave_equal_those_of_one_process(tmp_path: 
         bench.folder.mkdir()
         (bench.folder / "hooks.py").write_text(HOOKS)
         bench.write(
-            dict.fromkeys("abcd", TELL),
+            dict.fromkeys("abcd", SHOW_PROMPT),
             {
                 "a": {"vars": {"word": "{{last}}"}, "options": {"storeOutputAs": "first"}},
                 "b": {"vars": {"word": "{{first}}"}, "metadata": {"conversationId": 1}},

@@ -369,7 +369,7 @@ class DigestingCases(ScriptedCases):
             self.running -= 1
         shown = request.prompt.splitlines()[
             -1
-        ]  # an attempt that continues another is told so before
+        ]  # an attempt that continues another has a line before
         return attrs.evolve(found, output=hashlib.sha256(shown.encode()).hexdigest()[:8])
 
 
@@ -416,8 +416,8 @@ async def _ignore(_row: Row) -> None:
     """Ignore an emitted row."""
 
 
-def told(journal: MemoryJournal) -> dict[int, tuple[Any, ...]]:
-    """Return what each case was told, and how it ended."""
+def seen_by_cases(journal: MemoryJournal) -> dict[int, tuple[Any, ...]]:
+    """Return the prompt of each case, and how it ended."""
     records = journal.records("work")
     return {
         index: (records[index]["prompt"]["raw"], *story[:3], story[3] and story[3][3])
@@ -433,7 +433,9 @@ def check_dependent_cases(
 ) -> None:
     """Run cases on workers that are lost, and continue a run that is killed."""
     suite, scripts, alone = given
-    right = told(trio.run(run_locally, suite, DigestingCases(scripts, alone), folder / "local"))
+    right = seen_by_cases(
+        trio.run(run_locally, suite, DigestingCases(scripts, alone), folder / "local")
+    )
     journal, agent = MemoryJournal(), DigestingCases(scripts, alone)
     seen, left = 0, sorted(losses)
 
@@ -447,7 +449,7 @@ def check_dependent_cases(
 
     run = on_workers(suite, agent, folder / "run", journal=journal, on_message=lose)
     assert [row.index for row in run.rows] == [*range(len(right))], "law TOTAL, law ORDER"
-    assert told(journal) == right, "law BLOCK"
+    assert seen_by_cases(journal) == right, "law BLOCK"
     calls = Counter(one.key for one in journal.writes if isinstance(one, CallRecord))
     assert {*calls.values()} == {1}, "law ONCE"
 
@@ -474,7 +476,7 @@ def check_dependent_cases(
     known = {one.key for one in cut.earlier if isinstance(one, CallRecord)}
     on_workers(suite, DigestingCases(scripts, alone), folder / "cut", journal=cut)
     assert not known & {one.key for one in cut.writes if isinstance(one, CallRecord)}, "law RESUME"
-    assert told(cut) == right, "law RESUME"
+    assert seen_by_cases(cut) == right, "law RESUME"
 
 
 def attempts_in(journal: MemoryJournal) -> int:
@@ -485,7 +487,7 @@ def attempts_in(journal: MemoryJournal) -> int:
 
 def test_cases_get_what_earlier_ones_left_on_any_worker(tmp_path: Path) -> None:
     scripts = {"a": "d", "b": "od", "c": "d"}
-    needs = {
+    needs: dict[str, dict[str, Any]] = {
         "a": {"vars": {"name": "a", "word": "{{x}}"}, "options": {"storeOutputAs": "y"}},
         "b": {"vars": {"name": "b", "word": "{{x}} {{y}}"}},
         "c": {
