@@ -43,6 +43,24 @@ fi
 touch "$TRIOEVAL_DONE"
 """
 )
+SHOW_PROMPT = 'cat "$TRIOEVAL_PROMPT"\ntouch "$TRIOEVAL_DONE"\n'
+HOOKS = """
+def beforeAll(context, _hook):
+    suite = context["suite"]
+    suite["tests"] = [{**one, "vars": {"tone": "calm", **one["vars"]}} for one in suite["tests"]]
+    return {"suite": suite}
+
+
+def afterEach(context, _hook):
+    result = context["result"]
+    result["namedScores"]["length"] = len(result["response"]["output"])
+    return {"result": result}
+
+
+def afterAll(context, _hook):
+    with open("ends.txt", "a") as file:
+        file.write(f"{len(context['results'])} ")
+"""
 ONCE = 'echo once\ntouch "$TRIOEVAL_DONE"\n'
 ON = ("s.json", "--on", "local:2")
 
@@ -99,6 +117,47 @@ def test_cases_on_workers_equal_those_of_one_process(tmp_path: Path) -> None:
         assert (bench.case("a") / "workspace" / "found.txt").exists()
     here, there = found
     assert there == here
+
+
+def test_cases_that_read_what_others_leave_equal_those_of_one_process(tmp_path: Path) -> None:
+    """Registers, conversations, serial cases and extensions."""
+    found = []
+    for name, words in (("here", ("s.json",)), ("there", ON)):
+        bench = Bench(tmp_path / name)
+        bench.folder.mkdir()
+        (bench.folder / "hooks.py").write_text(HOOKS)
+        bench.write(
+            dict.fromkeys("abcd", SHOW_PROMPT),
+            {
+                "a": {"vars": {"word": "{{last}}"}, "options": {"storeOutputAs": "first"}},
+                "b": {"vars": {"word": "{{first}}"}, "metadata": {"conversationId": 1}},
+                "c": {"vars": {"word": "c"}, "metadata": {"conversationId": 1}},
+                "d": {
+                    "vars": {"word": "d"},
+                    "options": {"storeOutputAs": "last", "runSerially": True},
+                },
+            },
+            top={
+                "evaluateOptions": {"serialize": "auto"},
+                "extensions": [
+                    f"file://hooks.py:{one}" for one in ("beforeAll", "afterEach", "afterAll")
+                ],
+            },
+            prompts=[
+                "{{tone}} {{word}}:{% for turn in _conversation %} {{turn.output}}{% endfor %}"
+            ],
+        )
+        with bench.run(*words) as program:
+            output = finish(program, 0)
+        assert "warning" not in output
+        assert (bench.folder / "ends.txt").read_text() == "4 "
+        assert bench.started()[0] == "d 0"
+        found.append(
+            {case: (facts_of(row), row["namedScores"]) for case, row in bench.rows.items()}
+        )
+    here, there = found
+    assert there == here
+    assert "calm calm d" in here["a"][0][2]
 
 
 def test_a_case_of_a_killed_worker_continues_with_its_next_attempt(tmp_path: Path) -> None:

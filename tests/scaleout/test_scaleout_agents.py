@@ -1,13 +1,17 @@
 """Agents on workers: cases are placed one by one, and continue where a lost worker has left them."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from session_workers import SessionCluster, SessionRun, run_on_sessions
 
 from trioeval import ProviderError, Reply, Request
@@ -17,7 +21,7 @@ from trioeval.agent.protocols import AttemptEnded, AttemptStarted, CaseBlocked, 
 from trioeval.errors import UsageError
 from trioeval.evaluation.journal import CallRecord
 from trioeval.loading.load import parse_suite
-from trioeval.run import Row, prepare
+from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.agents import AgentsFolder, WorkerAgents, shared_folder
 from trioeval.scaleout.facts import agent_tasks, check_suite, differences, lane_uses, owned_lanes
 from trioeval.scaleout.messages import AttemptGone, AttemptProcess, Message, WorkerFacts
@@ -39,6 +43,9 @@ class ScriptedCases:
         case, attempt = request.vars["name"], request.vars["attempt"]
         self.played[case, attempt] += 1
         await trio.lowlevel.checkpoint()
+        await (
+            trio.lowlevel.checkpoint_if_cancelled()
+        )  # a worker that was lost meanwhile writes no file
         letter = (self.scripts[case] + "o" * MOST)[attempt]
         if letter == "x":
             raise ProviderError("bad_exit", f"failure of {case} in {attempt}")
@@ -332,24 +339,218 @@ def test_programs_run_on_all_workers_unless_their_attempts_are_limited_together(
     assert [is_case_group(group) for group in found] == [is_spread]
 
 
+# Cases that read what others leave, and cases that run alone.
+
+TURNS = "{{name}} {{word}} after {% for turn in _conversation %}{{turn.output}} {% endfor %}"
+
+
+class DigestingCases(ScriptedCases):
+    """An agent whose output depends on everything that its prompt shows; it is done after a script."""
+
+    def __init__(self, scripts: Mapping[str, str], alone: Collection[str] = ()) -> None:
+        super().__init__(scripts)
+        self.alone = alone
+        self.running = 0
+        self.ended = 0
+
+    async def __call__(self, request: Request) -> Reply:
+        self.running += 1
+        is_alone = request.vars["name"] in self.alone
+        try:
+            assert not is_alone or self.running == 1, "law SERIAL"
+            await trio.sleep(0.001)
+            assert not is_alone or self.running == 1, "law SERIAL"
+            found = await super().__call__(request)
+            self.ended += 1
+        except ProviderError:
+            self.ended += 1
+            raise
+        finally:
+            self.running -= 1
+        shown = request.prompt.splitlines()[
+            -1
+        ]  # an attempt that continues another has a line before
+        return attrs.evolve(found, output=hashlib.sha256(shown.encode()).hexdigest()[:8])
+
+
+@st.composite
+def dependent_cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str], Collection[str]]:
+    """Return a task of cases that may read what others leave, their scripts, and those that run alone."""
+    needs: dict[str, dict[str, Any]] = {}
+    for name in "abcde"[: draw(st.integers(2, 5))]:
+        word = draw(st.sampled_from(["plain", "{{x}}", "{{y}}"]))
+        options: dict[str, Any] = {}
+        if (register := draw(st.sampled_from([None, None, "x", "y"]))) is not None:
+            options["storeOutputAs"] = register
+        if draw(st.integers(0, 4)) == 0:
+            options["runSerially"] = True
+        needs[name] = {"vars": {"name": name, "word": word}, "options": options}
+        if draw(st.booleans()):
+            needs[name]["metadata"] = {"conversationId": draw(st.sampled_from("pq"))}
+    scripts = {name: draw(st.sampled_from(["d", "d", "od", "xd"])) for name in needs}
+    suite = suite_of(
+        scripts, needs, evaluateOptions={"serialize": draw(st.sampled_from(["all", "auto"]))}
+    )
+    prompts = ["{{name}} {{word}}", TURNS]
+    suite["tasks"][0]["prompts"] = draw(st.sampled_from([prompts[:1], prompts[1:], prompts]))
+    if draw(st.booleans()):
+        suite["tasks"][0]["providers"] = ["agent", {"id": "agent", "label": "b"}]
+    alone = {name for name, test in needs.items() if test["options"].get("runSerially")}
+    return suite, scripts, alone
+
+
+async def run_locally(
+    suite: Mapping[str, Any], agent: ScriptedCases, folder: Path
+) -> MemoryJournal:
+    """Run a suite in one process."""
+    journal = MemoryJournal()
+    prepared = prepare(parse_suite(suite, environ={}), providers={"agent": agent}, environ={})
+    options = RunOptions(
+        emit=_ignore, run_id="r", journal=journal, agents=AgentOptions(folder=folder)
+    )
+    await run_with_options(prepared, options)
+    return journal
+
+
+async def _ignore(_row: Row) -> None:
+    """Ignore an emitted row."""
+
+
+def seen_by_cases(journal: MemoryJournal) -> dict[int, tuple[Any, ...]]:
+    """Return the prompt of each case, and how it ended."""
+    records = journal.records("work")
+    return {
+        index: (records[index]["prompt"]["raw"], *story[:3], story[3] and story[3][3])
+        for index, story in stories(journal).items()
+    }
+
+
+def check_dependent_cases(
+    folder: Path,
+    given: tuple[dict[str, Any], dict[str, str], Collection[str]],
+    losses: Collection[int],
+    dies_after: int,
+) -> None:
+    """Run cases on workers that are lost, and continue a run that is killed."""
+    suite, scripts, alone = given
+    right = seen_by_cases(
+        trio.run(run_locally, suite, DigestingCases(scripts, alone), folder / "local")
+    )
+    journal, agent = MemoryJournal(), DigestingCases(scripts, alone)
+    seen, left = 0, sorted(losses)
+
+    def lose(cluster: SessionCluster, worker: str, _message: Message) -> None:
+        nonlocal seen
+        seen += 1
+        if left and seen >= left[0] and attempts_in(journal) == agent.ended:
+            del left[0]
+            cluster.lose(worker)
+            cluster.join(f"{worker}+")
+
+    run = on_workers(suite, agent, folder / "run", journal=journal, on_message=lose)
+    assert [row.index for row in run.rows] == [*range(len(right))], "law TOTAL, law ORDER"
+    assert seen_by_cases(journal) == right, "law BLOCK"
+    calls = Counter(one.key for one in journal.writes if isinstance(one, CallRecord))
+    assert {*calls.values()} == {1}, "law ONCE"
+
+    # The run itself is killed.
+    journal, agent = MemoryJournal(), DigestingCases(scripts, alone)
+    died_after: int | None = None
+
+    async def cut_run() -> None:
+        with trio.CancelScope() as scope:
+
+            def die(_cluster: SessionCluster, _worker: str, _message: Message) -> None:
+                nonlocal died_after
+                is_time = len(journal.writes) >= dies_after and not scope.cancel_called
+                if is_time and attempts_in(journal) == agent.ended:
+                    died_after = len(journal.writes)
+                    scope.cancel()
+
+            await run_on_sessions(
+                suite, {"agent": agent}, folder=folder / "cut", journal=journal, on_message=die
+            )
+
+    trio.run(cut_run)
+    cut = journal.cut(len(journal.writes) if died_after is None else died_after)
+    known = {one.key for one in cut.earlier if isinstance(one, CallRecord)}
+    on_workers(suite, DigestingCases(scripts, alone), folder / "cut", journal=cut)
+    assert not known & {one.key for one in cut.writes if isinstance(one, CallRecord)}, "law RESUME"
+    assert seen_by_cases(cut) == right, "law RESUME"
+
+
+def attempts_in(journal: MemoryJournal) -> int:
+    """Return the number of recorded attempts; a case that is done in another one has no output."""
+    answers = (one.answer for one in journal.writes if isinstance(one, CallRecord))
+    return sum(isinstance(one, Reply) and "attempt" in one.metadata for one in answers)
+
+
+def test_cases_get_what_earlier_ones_left_on_any_worker(tmp_path: Path) -> None:
+    scripts = {"a": "d", "b": "od", "c": "d"}
+    needs: dict[str, dict[str, Any]] = {
+        "a": {"vars": {"name": "a", "word": "{{x}}"}, "options": {"storeOutputAs": "y"}},
+        "b": {"vars": {"name": "b", "word": "{{x}} {{y}}"}},
+        "c": {
+            "vars": {"name": "c", "word": "first"},
+            "options": {"runSerially": True, "storeOutputAs": "x"},
+        },
+    }
+    suite = suite_of(scripts, needs)
+    suite["tasks"][0]["prompts"] = [TURNS]
+    check_dependent_cases(tmp_path, (suite, scripts, "c"), [2], 3)
+
+
+@pytest.mark.slow
+@settings(max_examples=6, deadline=None)
+@given(
+    dependent_cases(),
+    st.sets(st.integers(1, 30), max_size=4),
+    st.integers(0, 40),
+)
+def test_dependent_cases_are_those_of_one_process_whatever_workers_are_lost(
+    given_cases: tuple[dict[str, Any], dict[str, str], Collection[str]],
+    losses: Collection[int],
+    dies_after: int,
+) -> None:
+    """Laws ORDER, TOTAL, BLOCK, SERIAL, ONCE and RESUME."""
+    with TemporaryDirectory() as folder:
+        check_dependent_cases(Path(folder), given_cases, losses, dies_after)
+
+
 @pytest.mark.parametrize(
-    ("changed", "text"),
+    ("changed", "more", "text"),
     [
-        ({"options": {"storeOutputAs": "x"}}, "rows of agents or questions that share data"),
-        ({"options": {"runSerially": True}}, "rows of agents or questions that share data"),
+        (
+            {"assert": [{"type": "max-score"}, {"type": "contains", "value": "x"}]},
+            {},
+            r"select-best, max-score, such as case b\) of task work",
+        ),
+        (
+            {},
+            {"extensions": ["file://hooks.py:each"]},
+            "beforeEach of hooks.py:each for the agents",
+        ),
+        ({}, {"extensions": ["file://hooks.py:afterEach"]}, None),
+        ({"options": {"storeOutputAs": "x"}}, {}, None),
+        ({"options": {"runSerially": True}}, {}, None),
     ],
 )
-def test_cases_that_depend_on_each_other_in_another_way_are_refused(
-    changed: dict[str, Any], text: str
+def test_comparisons_of_cases_and_changes_before_them_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    more: dict[str, Any],
+    text: str | None,
 ) -> None:
-    """Nothing is sent: the rows of these tasks run one by one on any worker."""
+    """Each case is sent alone, in a folder that was made for it."""
+    monkeypatch.chdir(tmp_path)
+    Path("hooks.py").write_text("def each(*_):\n    return None\n\n\nafterEach = each\n")
     suite = suite_of({"a": "d", "b": "d"}, {"b": changed})
-    suite["tasks"][0] |= {"providers": ["exec:true"]}
+    suite |= more
+    suite["tasks"][0] |= {"providers": ["exec:true", {"id": "exec:true", "label": "b"}]}
     prepared = prepare(parse_suite(suite, environ={}), environ={})
-    with pytest.raises(UsageError, match=f"{text}.* of task work"):
+    if text is None:
         check_suite(prepared)
-    check_suite(prepare(parse_suite({**suite, "tasks": [_without(suite)]}), environ={}))
-
-
-def _without(suite: dict[str, Any]) -> dict[str, Any]:
-    return {**suite["tasks"][0], "tests": [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}]}
+        return
+    with pytest.raises(UsageError, match=text):
+        check_suite(prepared)

@@ -497,14 +497,20 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
                 nonlocal left
                 if left:
                     left -= 1
-                    self.nursery.start_soon(self._fail, shard.number)
+                    self.nursery.start_soon(self._fail, shard)
                 else:
                     super().submit(worker, shard)
 
-            async def _fail(self, number: int) -> None:
+            async def _fail(self, shard: AnyShard) -> None:
                 await trio.sleep(0.1)
                 self.events.on_messages([WorkerWarning("w")])
-                self.events.on_shard_end(number, OSError("disk"))
+                self.events.on_messages(
+                    [
+                        attrs.evolve(LOCAL[index], outcome="interrupted", cut=StopReason.FAULT)
+                        for index in shard.rows
+                    ]
+                )
+                self.events.on_shard_end(shard.number, OSError("disk"))
 
         async with trio.open_nursery() as nursery:
             prepared, stop = prepared_suite(), trio.Event()
@@ -522,3 +528,5 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
     assert warnings[:2] == ["w", "worker first could not run its rows: disk"]
     assert [row.index for row in rows] == list(range(ROWS))
     assert any(row.cut is StopReason.STOP for row in rows) == (count == 3)
+    ended = [row for row in rows if row.cut is not StopReason.STOP]
+    assert ended == [LOCAL[row.index] for row in ended], "rows that a fault cut off run again"

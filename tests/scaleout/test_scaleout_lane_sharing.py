@@ -151,6 +151,29 @@ def test_a_judge_with_nothing_to_share_ties_no_rows_to_an_owner() -> None:
     assert sorted(groups.values(), key=str) == [None, "a"]
 
 
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_judge_ties_what_it_judges_to_its_owner_unless_it_judges_in_a_task_of_its_own(
+    *, is_apart: bool
+) -> None:
+    """Rows are graded where they run, and all rows of a task on one lane have one owner."""
+    judged = {
+        "defaultTest": {"options": {"provider": remote("judge")}},
+        "assert": [{"type": "llm-rubric", "value": "short"}],
+    }
+    ask: dict[str, Any] = {"id": "ask", "type": "prompt_eval", "prompts": ["{{word}}"]}
+    tests = [{"vars": {"word": "a"}, "assert": [] if is_apart else judged["assert"]}]
+    tasks = [{**ask, "tests": [*tests, {"vars": {"word": "b"}}]}]
+    if is_apart:
+        said = {"fromTask": "ask", "vars": {"word": "output"}, "assert": judged["assert"]}
+        tasks.append({**ask, "id": "grade", "providers": ["echo"], "tests": said})
+    default = {"defaultTest": judged["defaultTest"]}
+    providers = [remote("a"), remote("b")]
+    prepared = prepare(parse_suite({"providers": providers, **default, "tasks": tasks}))
+    groups = owner_groups(lane_uses(prepared), owned_lanes(prepared))
+    right = {("ask", "a"): "a", ("ask", "b"): "b", ("grade", "echo"): "judge"}
+    assert groups == (right if is_apart else {("ask", "a"): "a", ("ask", "b"): "a"})
+
+
 def test_a_suite_with_shared_lanes_defines_their_limits_and_keeps_its_own() -> None:
     own = {"key": "team", "kind": "rolling", "capacity": 5, "windowSeconds": 1}
     prepared = prepare(

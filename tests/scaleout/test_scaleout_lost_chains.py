@@ -1,8 +1,10 @@
 """Rows that depend on others, on workers that are lost: the rows are those of one process."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from simulated_cluster import Change, Model, SimulatedCluster, plain, run_locally, run_simulated
 
 from trioeval.evaluation.journal import CallKey
-from trioeval.kernel import StopReason
+from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.kernel import Failed, Plan, StopReason
+from trioeval.loading.load import parse_suite
+from trioeval.run import Row, collect, prepare
+from trioeval.scaleout.blocks import BlockJobs, RowBlock, SentTask
+from trioeval.scaleout.chain_queues import ChainQueues
+from trioeval.scaleout.chains import Chains
+from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.forwarding import ForwardedJob, MessageBatch
 from trioeval.scaleout.messages import AnyShard, Shard, unpack
 from trioeval.testing.journals import MemoryJournal
@@ -286,3 +295,184 @@ def test_the_job_of_a_lost_call_is_recorded_and_sent_with_its_row() -> None:
     )
     jobs = {job for shard in again.shards for job in shard.jobs}
     assert jobs == {(key, "video 1"), (other, "video 2")}
+
+
+# Rows that are compared with each other, while events follow each other as drawn.
+
+
+def compared_suite() -> PreparedSuite:
+    """Return a suite with three groups of two compared rows, of which a block may have only one."""
+    compared = [{"type": "max-score"}, {"type": "contains", "value": "say"}]
+    suite = {
+        "providers": ["echo", {"id": "echo", "label": "b"}],
+        "prompts": ["say {{word}}"],
+        "tests": [{"vars": {"word": str(number)}, "assert": compared} for number in range(3)],
+    }
+    return prepare(parse_suite(suite))
+
+
+COMPARED = compared_suite()
+COMPARED_ROWS: list[Row] = trio.run(collect, COMPARED)
+
+
+@attrs.define(eq=False)
+class ComparedBody:
+    """The body of the task on this machine, of which no job is performed."""
+
+    def plan(self) -> Plan[Any]:
+        return Plan(BlockJobs(len(COMPARED_ROWS), 1), (None,))
+
+    async def perform(self, *_: Any) -> object:
+        raise AssertionError
+
+    def rows(self, outcome: Any, _waits: Any = None) -> Sequence[Row]:
+        assert isinstance(outcome, Failed)
+        return [attrs.evolve(COMPARED_ROWS[outcome.index], outcome="failed")]
+
+    def unstarted(self, _jobs: range) -> None:
+        raise AssertionError
+
+    def on_emitted(self, _row: Row) -> None:
+        raise AssertionError
+
+
+@attrs.define(eq=False)
+class RecordingCluster:
+    """Shards that were sent, whose rows arrive when a test says so."""
+
+    sent: list[tuple[str, Shard]] = attrs.field(factory=list)
+
+    def submit(self, worker: str, shard: AnyShard) -> None:
+        assert isinstance(shard, Shard)  # no dataset is made here
+        self.sent.append((worker, shard))
+
+    def cancel(self, _number: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def add_task(self, _part: Any) -> None:
+        raise AssertionError
+
+    def shut_down(self, _number: int, _lane: str) -> None:
+        raise AssertionError
+
+
+@attrs.define(eq=False)
+class Played:
+    """A coordinator to which events happen, each of which two numbers choose."""
+
+    size: int
+    """The rows of a block."""
+    cluster: RecordingCluster = attrs.field(factory=RecordingCluster)
+    queues: ChainQueues = attrs.field(init=False)
+    coordinator: Coordinator = attrs.field(init=False)
+    task: SentTask = attrs.field(init=False)
+    recorded: list[int] = attrs.field(factory=list)
+    blocks: list[RowBlock] = attrs.field(factory=list)
+    opened: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        chains = Chains.of(COMPARED)
+        assert chains is not None
+        self.queues = ChainQueues(chains)
+        self.coordinator = Coordinator(self.cluster, COMPARED, trio.Event(), print)
+        self.coordinator._queues.append(self.queues)
+        self.task = SentTask(
+            self.coordinator,
+            None,
+            ComparedBody(),
+            row_of=int,
+            group_of=lambda _: None,
+            size=self.size,
+            queues=self.queues,
+        )
+        self.task.start(self._record)
+
+    def _record(self, row: Row) -> Row:
+        self.recorded.append(row.index)
+        return row
+
+    def open(self, _first: int, _second: int) -> None:
+        blocks = BlockJobs(len(COMPARED_ROWS), self.size)
+        if self.opened < len(blocks):
+            self.blocks.append(RowBlock(self.task, blocks.jobs(self.opened)))
+            self.opened += 1
+            self.coordinator.send(self.blocks[-1])
+
+    def close(self, first: int, _second: int) -> None:
+        if self.blocks:
+            self.coordinator.close(self.blocks.pop(first % len(self.blocks)))
+
+    def join(self, first: int, _second: int) -> None:
+        self.coordinator.on_worker(f"worker {first}")
+
+    def lose(self, first: int, _second: int) -> None:
+        self.coordinator.on_loss(f"worker {first}")
+
+    def send(self, _first: int, _second: int) -> None:
+        self.coordinator._send()
+
+    def stop(self, _first: int, _second: int) -> None:
+        self.coordinator._stop.set()
+        self.coordinator._give_up_waiting()
+
+    def row(self, first: int, second: int) -> None:
+        if self.cluster.sent:
+            before = len(self.recorded)
+            shard = self._shard(first)
+            self.coordinator.on_messages([COMPARED_ROWS[shard.rows[second % len(shard.rows)]]])
+            found = self.recorded[before:]
+            assert not found or found == [found[0] // 2 * 2, found[0] // 2 * 2 + 1]
+
+    def end(self, first: int, _second: int) -> None:
+        if self.cluster.sent:
+            self.coordinator.on_shard_end(self._shard(first).number, None)
+
+    def _shard(self, first: int) -> Shard:
+        return self.cluster.sent[-1 - first % len(self.cluster.sent)][1]
+
+
+Happening = tuple[str, int, int]
+HAPPENINGS = st.tuples(
+    st.sampled_from(
+        [
+            *("open", "open", "close", "join", "lose", "stop"),
+            *("send", "send", "row", "row", "row", "end"),
+        ]
+    ),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+
+
+async def play(happenings: Sequence[Happening], size: int) -> list[int]:  # noqa: ASYNC124 - in a run
+    """Let events happen, and then the end of all blocks; return the rows that were recorded."""
+    played = Played(size)
+    for what, first, second in [*happenings, *([("close", 0, 0)] * 6), ("send", 0, 0)]:
+        getattr(played, what)(first, second)
+    assert {*Counter(played.recorded).values()} <= {1}, "law ONCE"
+    assert not played.coordinator._rows
+    assert not any(shard.left for shard in played.coordinator._shards.values())
+    assert not [row for chain in played.queues._by_key.values() for row in chain._held]
+    return played.recorded
+
+
+@settings(max_examples=150)
+@given(st.lists(HAPPENINGS, max_size=40), st.sampled_from([1, 2, 3]))
+def test_compared_rows_are_recorded_together_whatever_events_follow_each_other(
+    happenings: list[Happening], size: int
+) -> None:
+    """Law ONCE: also if a block ends while a result of it waits for those of another block."""
+    trio.run(play, happenings, size)
+
+
+def test_a_block_ends_while_a_result_of_it_waits_for_that_of_another_block() -> None:
+    happenings = [("open", 0, 0), ("open", 0, 0), ("join", 0, 0), ("send", 0, 0)]
+    happenings += [("row", 0, 0), ("close", 0, 0), ("row", 0, 1)]
+    assert not trio.run(play, happenings, 1)
+
+
+def test_a_block_ends_after_its_rows_have_been_given_up() -> None:
+    """The chain of these rows is over before their block is."""
+    happenings = [("open", 0, 0), ("stop", 0, 0), ("send", 0, 0)]
+    assert not trio.run(play, happenings, 2)

@@ -193,11 +193,13 @@ class SentTask:
         if self._memory is not None:
             self._memory.remember(row)
 
-    def shared_with(self, rows: Iterable[int]) -> SharedPart | None:
+    def shared_with(self, rows: Iterable[SentRow]) -> SharedPart | None:
         """Return the data that earlier rows have left for some rows; None without any."""
-        if self._memory is None:
+        memory, has_chains = self._memory, self._queues is not None
+        if memory is None:
             return None
-        return self._memory.part(self._memory.steps[index] for index in rows)
+        readers = (row for row in rows if row.chain is not None or not has_chains)
+        return memory.part(memory.steps[row.index] for row in readers)
 
     async def perform(self, job: Job[range], _calls: Calls[Any]) -> None:
         """Wait for the rows of a block."""

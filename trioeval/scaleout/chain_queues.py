@@ -71,6 +71,7 @@ class Chain:
 
     def leave(self, row: SentRow) -> None:
         """Handle the end of a row, with or without a result."""
+        self._held.pop(row.index, None)  # without a result, its group will never be complete
         self._released.discard(row.index)
         self._queues.note(self)
 
@@ -109,7 +110,8 @@ class ChainQueues:
         idle, self._idle = self._idle, {}
         for chain in idle:
             yield from chain.release()
-            if chain.is_idle and not chain.waiting:
+            # The end of a block is noted also for rows that were given up before, and a chain may begin anew.
+            if chain.is_idle and not chain.waiting and self._by_key.get(chain.key) is chain:
                 del self._by_key[chain.key]
 
     def waiting(self) -> Sequence[SentRow]:

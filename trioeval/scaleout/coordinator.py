@@ -501,7 +501,7 @@ class Coordinator:
                     one for row in rows for one in self._agents.processes(task, row.index)
                 ),
                 jobs=tuple(job for row in rows for job in self.records.jobs(row)),
-                shared=sent.shared_with(row.index for row in rows if row.chain is not None),
+                shared=sent.shared_with(rows),
             ),
         )
         return True
@@ -528,10 +528,10 @@ class Coordinator:
         row = self._rows.get((found.task, found.index))
         if row is None:
             return  # it has arrived from another worker
-        if found.cut is StopReason.CANCEL or (
+        if found.cut in {StopReason.CANCEL, StopReason.FAULT} or (
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
-            return  # its worker is closing: the rows of the shard are placed again at its end
+            return  # its worker is closing or has failed: the rows are placed again at the shard's end
         if found.cut is StopReason.BUDGET and not self._is_final(row):
             return  # other leases may leave enough for it: it is placed again, too
         if row.chain is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from trioeval.agent import is_agent
+from trioeval.agent.model import case_of
 from trioeval.columns import is_columns
 from trioeval.errors import UsageError
 from trioeval.evaluation.identity import Identities
@@ -135,15 +136,10 @@ def refusals(prepared: PreparedSuite) -> Iterator[str]:
 
 def _task_refusals(part: PreparedTask) -> Iterator[str]:
     prepared, settings = part.prepared, part.prepared.suite.settings
-    has_budget = prepared.suite.evaluate_options.budget is not None
-    is_single = is_agent(settings) or is_question_eval(settings)
-    found = {
-        "a budget for columns (type: columns)": has_budget and is_columns(settings),
-        "rows of agents or questions that share data, run serially or are compared": is_single
-        and Chains.of(prepared) is not None,
-        "extensions of agents or questions": is_single and bool(prepared.extensions),
-    }
-    yield from (what for what, is_so in found.items() if is_so)
+    if is_columns(settings) and prepared.suite.evaluate_options.budget is not None:
+        yield "a budget for columns (type: columns)"
+    if is_agent(settings):
+        yield from _case_refusals(prepared)
     yield from extension_refusals(part)
     for spec in prepared.specs:
         if isinstance(spec.settings, CustomSettings) and not _can_import(
@@ -153,6 +149,20 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
                 f"provider {spec.settings.name}, which other processes cannot import "
                 "(define its function at the top of a module other than the main program)"
             )
+
+
+def _case_refusals(prepared: PreparedSuite) -> Iterator[str]:
+    """Yield what in a task of agents cannot run on other machines yet."""
+    compared = next((span.start for span in prepared.steps.spans if span.compared), None)
+    if compared is not None:
+        case = case_of(prepared.steps[compared].test)
+        example = "" if case is None else f", such as case {case.name}"
+        # Each case is sent alone, when it is its turn.
+        yield f"cases that are compared with each other (select-best, max-score{example})"
+    for extension in prepared.extensions:
+        if extension.handles("beforeEach"):
+            # The folder of a case is made here, for the case as it is in the suite.
+            yield f"beforeEach of {extension} for the agents"
 
 
 def _can_import(function: Provider) -> bool:
@@ -184,7 +194,8 @@ def _task_lane_uses(part: PreparedTask) -> Iterator[LaneUse]:
         for stretch in prepared.steps.stretches
         if stretch.shape.user is not None
     }
-    chains = Chains.of(prepared)
+    is_single = is_agent(settings) or is_question_eval(settings)
+    chains = None if is_single else Chains.of(prepared)
     # A chain runs on one worker, which then makes all of its calls.
     with_others = lanes if chains is not None and chains.use_several_lanes else ()
     for lane in lanes:

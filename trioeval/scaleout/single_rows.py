@@ -2,9 +2,11 @@
 """The rows of a task that are sent to workers one by one, each as a job of the coordinator's kernel.
 
 Questions are sent so, because their task may bound the questions that run at once, on each lane; and the
-cases of agents, because they wait for each other and for the planner before a worker may start them.
+cases of agents, because they wait for each other and for the planner before a worker may start them. The
+plan has the order of the task, so a row is sent when those that it reads from have ended, with what they
+left, and a `runSerially` row while no worker runs another one.
 
-Laws: TOTAL, ORDER, ONCE, BLOCK.
+Laws: TOTAL, ORDER, ONCE, BLOCK, SERIAL.
 """
 
 from __future__ import annotations
@@ -44,7 +46,13 @@ class SentSingly(SentTask):
         group_of: Callable[[int], str | None],
     ) -> None:
         super().__init__(
-            sender, task, open_task.body, row_of=open_task.row_of, group_of=group_of, size=1
+            sender,
+            task,
+            open_task.body,
+            row_of=open_task.row_of,
+            group_of=group_of,
+            size=1,
+            memory=open_task.memory,
         )
         self._elsewhere: RowsElsewhere | None = open_task.elsewhere
 
