@@ -338,6 +338,7 @@ class WorkerSession:
             self._options.run_id,
             self.id,
             has_shared_lanes=shares_lanes(prepared, lane_owner=self._options.lane_owner),
+            pack=self._batch.packed,
             warn=self._warn,
         )
         self._redis = await stack.enter_async_context(opened)

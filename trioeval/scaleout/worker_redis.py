@@ -15,6 +15,7 @@ from trioeval.run.run_suite import make_lanes
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.lane_news import LaneNews, news_key
 from trioeval.scaleout.lane_sharing import SharedLane, capped, shared_lanes, with_shared_lanes
+from trioeval.scaleout.messages import Message
 from trioeval.scaleout.stream_journal import JournalKeys, SecretMask, WorkerJournal
 from trioeval.store.run_start import keys_of_task
 
@@ -48,6 +49,7 @@ async def open_worker_redis(
     session: str,
     *,
     has_shared_lanes: bool,
+    pack: Callable[[Sequence[Message]], bytes],
     warn: Callable[[str], None],
 ) -> AsyncGenerator[WorkerRedis]:
     """Open the server of a run, and the lanes of a worker.
@@ -58,6 +60,7 @@ async def open_worker_redis(
         run_id: The id of the run.
         session: The id of the worker's session.
         has_shared_lanes: Whether the limits of its lanes are kept there.
+        pack: Returns messages as the bytes that are sent over Dask as well.
         warn: Called with failures that end no call.
 
     Raises:
@@ -72,7 +75,7 @@ async def open_worker_redis(
     secrets = [key for part in prepared.parts for key in keys_of_task(part)]
     async with open_link(url, settings.request_timeout_ms / 1000) as link:
         keys = JournalKeys(settings.namespace, run_id)
-        journal = WorkerJournal(link, keys, session, SecretMask.of(secrets), warn)
+        journal = WorkerJournal(link, keys, session, SecretMask.of(secrets), warn, pack=pack)
         try:
             await journal.open()
         except (LimitError, RedisError) as error:
