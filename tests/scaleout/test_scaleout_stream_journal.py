@@ -260,7 +260,8 @@ def test_entries_that_cannot_be_read_are_left_out_and_the_rest_is_recovered(
             await link.request(b"XADD", stream, "1-0", b"d", b"no pickle")
             await link.request(b"XADD", stream, "2-0", b"other", GOOD)
             journal.number = 2
-            for one in (*rows, *rows, call(0)):
+            messages: list[Message] = [*rows, *rows, call(0)]
+            for one in messages:
                 add(one)
                 journal.send()
             while journal._requests:

@@ -12,10 +12,10 @@ Laws: RESUME, ONCE.
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -25,11 +25,12 @@ from trioeval.agent.journal import RunningAttempt
 from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.kernel import LaneSpec
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.providers import Reply
 from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.lane_news import news_key
-from trioeval.scaleout.lane_sharing import SharedLane, shared_lanes
+from trioeval.scaleout.lane_sharing import SharedLane, retuned, shared_lane, shared_lanes
 from trioeval.scaleout.messages import (
     AttemptGone,
     AttemptProcess,
@@ -227,8 +228,16 @@ class RunRedis:
     _limits: RedisLimits
     _keys: JournalKeys
     reader: JournalReader
-    _lanes: Sequence[SharedLane]
-    events: JournalledEvents | None = None
+    _lanes: dict[str, SharedLane]
+    """The shared limits of lanes as they are defined, by lane."""
+    _specs: dict[str, LaneSpec]
+    """The lanes as they are now."""
+    _cap: int | None
+    """The most calls in flight on all lanes together."""
+    _tuned: set[str] = attrs.field(init=False, factory=set)
+    """The lanes that were changed since their limits were defined."""
+    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    events: JournalledEvents | None = attrs.field(init=False, default=None)
     """The events of the cluster; if they are set, the rest is recorded and the journal deleted at the end."""
 
     def follow(
@@ -250,11 +259,67 @@ class RunRedis:
         """
         try:
             await self.reader.begin()
-            for limit in {one.key: one for lane in self._lanes for one in lane.limits}.values():
+            limits = (one for lane in self._lanes.values() for one in lane.limits)
+            for limit in {one.key: one for one in limits}.values():
                 await self._limits.define(limit)
         except _LOST as error:
             msg = f"--on: the shared limits and the journal of the run need Redis: {error}"
             raise UsageError(msg) from error
+
+    def refusal(self, command: Mapping[str, Any]) -> str | None:
+        """Return the reason why the shared limits of a lane cannot follow a command; None if they can."""
+        lane = self._lanes.get(command["lane"])
+        if lane is None or command.get("rpm") is None:
+            return None
+        probe = self._shared(attrs.evolve(self._specs[lane.lane], rpm=1.0))
+        if {*probe.keys} <= {*lane.keys}:
+            return None
+        # Running calls count in no window of it.
+        return (
+            f"lane {lane.lane!r}: rpm cannot be changed on workers if the lane began without a rate; "
+            "set rpm in the suite"
+        )
+
+    def retune(self, command: Mapping[str, Any]) -> None:
+        """Let the shared limits of a lane follow a command that all lanes have executed."""
+        name = command["lane"]
+        if name in self._lanes:
+            self._specs[name] = retuned(self._specs[name], command)
+            self._tuned.add(name)
+            self._changed.set()
+
+    async def serve(self) -> None:
+        """Handle losses of workers and commands for lanes, and trim the journal, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self.events is not None:
+                nursery.start_soon(self.events.serve)
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                await self._follow_lanes()
+
+    async def _follow_lanes(self) -> None:
+        """Define the limits of changed lanes anew; the reported rate stays that of the server."""
+        for name in sorted(self._tuned):
+            made = self._shared(self._specs[name])
+            before = {one.key: one for one in self._lanes[name].limits}
+            try:
+                for limit in made.limits:
+                    if limit != before[limit.key]:
+                        await self._limits.define(limit)
+            except _LOST as error:
+                self._changed.set()
+                if self.events is not None:
+                    self.events.warn(
+                        f"the shared limits of lane {name!r} are not changed yet: {error}"
+                    )
+                await trio.sleep(_TRIM_EVERY)
+            else:
+                self._lanes[name] = made
+                self._tuned.discard(name)
+
+    def _shared(self, spec: LaneSpec) -> SharedLane:
+        return shared_lane(spec, self._keys.run_id, cap=self._cap)
 
     async def end(self) -> None:
         """Record what only the journal has, and delete everything of the run. A checkpoint."""
@@ -265,7 +330,7 @@ class RunRedis:
             await run.durable()
             await self.reader.delete()
         await self._link.request(b"DEL", news_key(self._keys.namespace, self._keys.run_id))
-        for key in {one.key for lane in self._lanes for one in lane.limits}:
+        for key in {one.key for lane in self._lanes.values() for one in lane.limits}:
             with contextlib.suppress(LimitError):
                 await self._limits.remove(key)
 
@@ -293,7 +358,15 @@ async def open_run_redis(
         keys = JournalKeys(settings.namespace, run_id)
         lanes = shared_lanes(prepared, run_id) if has_shared_lanes else ()
         limits = RedisLimits(link, settings.namespace)
-        redis = RunRedis(link, limits, keys, JournalReader(link, keys, find), lanes)
+        redis = RunRedis(
+            link,
+            limits,
+            keys,
+            JournalReader(link, keys, find),
+            {one.lane: one for one in lanes},
+            {one.name: one for one in prepared.lane_specs},
+            prepared.suite.evaluate_options.max_total_concurrency,
+        )
         await redis.begin()
         try:
             yield redis

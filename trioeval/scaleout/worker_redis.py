@@ -1,7 +1,8 @@
 """The Redis server of a run, as one worker uses it: the limits of its lanes, its news, and its journal."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -9,12 +10,20 @@ from coredis.exceptions import RedisError
 
 from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.prepared import PreparedSuite
-from trioeval.kernel import Event, Lanes
+from trioeval.kernel import Event, Lanes, LaneSpec
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.run.run_suite import make_lanes
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.lane_news import LaneNews, news_key
-from trioeval.scaleout.lane_sharing import SharedLane, capped, shared_lanes, with_shared_lanes
+from trioeval.scaleout.lane_sharing import (
+    CappedLimits,
+    SharedLane,
+    most_of,
+    most_tokens,
+    retuned,
+    shared_lanes,
+    with_shared_lanes,
+)
 from trioeval.scaleout.messages import Message
 from trioeval.scaleout.stream_journal import JournalKeys, SecretMask, WorkerJournal
 from trioeval.store.run_start import keys_of_task
@@ -28,10 +37,22 @@ class WorkerRedis:
     """The lanes of the worker."""
     journal: WorkerJournal
     _news: LaneNews
+    _specs: dict[str, LaneSpec]
+    """The lanes with shared limits, as they are now."""
+    _most_tokens: dict[str, int]
+    """See `CappedLimits`."""
 
     def observe(self, event: Event) -> None:
         """Note what the lanes learn; an observer of the runs on them."""
         self._news.observe(event)
+
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Follow a command that its lane has executed; the shared limits follow by the coordinator."""
+        lane = command["lane"]
+        if lane in self._specs:
+            spec = self._specs[lane] = retuned(self._specs[lane], command)
+            if (most := most_tokens(spec)) is not None:
+                self._most_tokens[lane] = most
 
     async def serve(self) -> None:
         """Pass on what the lanes learn, and follow the journal, until cancelled."""
@@ -82,9 +103,14 @@ async def open_worker_redis(
             raise UsageError(f"the journal of the run needs Redis 6.2 or later: {error}") from error
         counted = with_shared_lanes(prepared, shared)
         async with open_suite_limits(counted, warn=_of_definitions(shared, warn)) as limits:
-            lanes = make_lanes(counted, limits=None if limits is None else capped(limits, shared))
+            most = most_of(shared)
+            lanes = make_lanes(
+                counted, limits=None if limits is None else CappedLimits(limits, most)
+            )
             news = _news(lanes, shared, link, keys, session)
-            yield WorkerRedis(lanes, journal, news)
+            specs = {one.name: one for one in prepared.lane_specs}
+            tuned = {one.lane: specs[one.lane] for one in shared}
+            yield WorkerRedis(lanes, journal, news, tuned, most)
 
 
 def _news(
@@ -103,11 +129,11 @@ def _news(
 def _of_definitions(
     shared: Sequence[SharedLane], warn: Callable[[str], None]
 ) -> Callable[[str], None]:
-    """Return `warn` without warnings of limits that differ because a worker has learned them."""
-    learned = [repr(lane.reported_rate) for lane in shared]
+    """Return `warn` without warnings of limits of lanes: a worker has learned them, or they were retuned."""
+    own = [repr(key.key) for lane in shared for key in lane.keys]
 
     def warn_of_others(text: str) -> None:
-        if not any(key in text for key in learned):
+        if not any(key in text for key in own):
             warn(text)
 
     return warn_of_others

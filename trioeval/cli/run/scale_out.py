@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +162,12 @@ class OpenWorkers:
 
     def steer(self, command: Mapping[str, Any]) -> None:
         """Let all workers execute a command for one of their lanes, those that join later included."""
-        self._cluster.steer(command)
+        retune = None if self._redis is None else partial(self._redis.retune, command)
+        self._cluster.steer(command, retune)
+
+    def refusal(self, command: Mapping[str, Any]) -> str | None:
+        """Return the reason why the shared limits of a lane cannot follow a command; None if they can."""
+        return None if self._redis is None else self._redis.refusal(command)
 
     async def serve(
         self,
@@ -197,8 +203,8 @@ class OpenWorkers:
             journalled = self._redis.follow(events, self._cluster.session_of, run, warn)
         async with open_coordinated(self._cluster, coordinator, journalled or events):
             task_status.started(coordinator.adapt)
-            if journalled is not None:
-                await journalled.serve()
+            if self._redis is not None:
+                await self._redis.serve()
             await trio.sleep_forever()
 
 
