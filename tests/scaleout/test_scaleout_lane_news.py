@@ -47,6 +47,8 @@ class Worker:
     news: LaneNews
     limits: RedisLimits
     link: RedisLink
+    reported: set[str]
+    """The lanes with a reported rate."""
 
     async def call(self, result: Metered[None] | CallError, *, times: int = 1) -> None:
         """Make calls at once that all have the same result."""
@@ -72,12 +74,13 @@ async def worker(
         limits, lanes = RedisLimits(link, "n"), Lanes([SPEC])
         for limit in shared.limits:
             await limits.define(limit)
-        news = LaneNews(lanes, {"a": shared}, limits, link, KEY, name)
+        reported: set[str] = set()
+        news = LaneNews(lanes, {"a": shared}, limits, link, KEY, name, reported)
         nursery.start_soon(news.send_continuously)
         nursery.start_soon(news.listen)
         while await subscribers(link) < (1 if name == "first" else 2):
             await trio.lowlevel.checkpoint()
-        yield Worker(lanes, news, limits, link)
+        yield Worker(lanes, news, limits, link, reported)
         nursery.cancel_scope.cancel()
 
 
@@ -145,7 +148,7 @@ def test_a_rate_that_a_server_reports_holds_over_all_workers_until_enough_is_lef
         return Metered(None, hint=RateHint(requests=allowance))
 
     async def main() -> None:
-        async with worker(server, "first") as first:
+        async with worker(server, "first") as first, worker(server, "second") as second:
 
             async def window() -> float | None:
                 states = {one.limit.key: one.limit for one in await first.limits.states()}
@@ -155,9 +158,16 @@ def test_a_rate_that_a_server_reports_holds_over_all_workers_until_enough_is_lef
             await first.call(left(3))
             while await window() != 1.0 * 2 * 60 / 120 or not await is_narrow(first):
                 await trio.lowlevel.checkpoint()
-            await first.call(left(100))
-            while await is_narrow(first):
+            while not second.reported:
                 await trio.lowlevel.checkpoint()
+            assert first.reported == second.reported == {"a"}
+            async with worker(server, "third") as third:
+                while not third.reported:
+                    await trio.lowlevel.checkpoint()
+            await first.call(left(100))
+            while await is_narrow(first) or second.reported:
+                await trio.lowlevel.checkpoint()
+            assert not first.reported
 
     async def is_narrow(one: Worker) -> bool:
         states = {state.limit.key: state for state in await one.limits.states()}

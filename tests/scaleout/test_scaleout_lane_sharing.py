@@ -19,8 +19,9 @@ from trioeval.run import prepare
 from trioeval.scaleout.facts import lane_uses, owned_lanes
 from trioeval.scaleout.lane_sharing import (
     HOLD_SECONDS,
-    CappedLimits,
+    LaneLimits,
     most_of,
+    reported_rates,
     shared_lane,
     shared_lanes,
     with_shared_lanes,
@@ -179,7 +180,7 @@ def test_a_call_of_more_tokens_than_a_minute_grants_counts_as_a_whole_minute() -
 
     async def main() -> None:
         memory = MemoryLimits([LimitState(limit=one) for one in lane.limits])
-        limits = CappedLimits(memory, most_of([lane]))
+        limits = LaneLimits(memory, reported_rates([lane]), most_of([lane]), ())
         permits = limits.permits("a", lane.keys)
         permit = permits.take_nowait(0, 5000, 0.0)
         assert permit is not None
@@ -200,7 +201,8 @@ def test_a_call_that_waits_follows_a_window_that_becomes_smaller() -> None:
 
     async def main() -> float:
         memory, most = MemoryLimits([LimitState(limit=one) for one in lane.limits]), most_of([lane])
-        permits = CappedLimits(memory, most).permits("a", lane.keys)
+        limits = LaneLimits(memory, reported_rates([lane]), most, ())
+        permits = limits.permits("a", lane.keys)
         first = permits.take_nowait(0, 100, 0.0)
         assert first is not None
         first.settle(100, 0.0)
@@ -215,25 +217,33 @@ def test_a_call_that_waits_follows_a_window_that_becomes_smaller() -> None:
             nursery.start_soon(retune)
             await permits.take(1, 100, 0.0, lambda _shortage: None)
         with pytest.raises(LimitError, match="unknown"):
-            await (
-                CappedLimits(memory, most)
-                .permits("a", [LimitKey("x", "tokens")])
-                .take(1, 100, 0.0, lambda _shortage: None)
+            await limits.permits("a", [LimitKey("x", "tokens")]).take(
+                1, 100, 0.0, lambda _shortage: None
             )
         return trio.current_time() - began
 
     assert run_virtual(main) == pytest.approx(60)
 
 
-def test_only_lanes_with_tokens_have_the_bound() -> None:
-    lane = shared_lane(LaneSpec("a"), "r")
+def test_calls_count_against_a_reported_rate_only_while_there_is_one() -> None:
+    lane, reported = shared_lane(LaneSpec("a"), "r"), set[str]()
 
-    async def main() -> None:  # noqa: ASYNC124 - limits need a clock
+    async def main() -> list[int]:
         memory = MemoryLimits([LimitState(limit=one) for one in lane.limits])
-        permits = CappedLimits(memory, most_of([lane])).permits("a", lane.keys)
-        assert type(permits) is type(memory.permits("a", lane.keys))
+        limits = LaneLimits(memory, reported_rates([lane]), most_of([lane]), reported)
+        permits, counts = limits.permits("a", lane.keys), list[int]()
+        for lanes in (set[str](), {"a"}, {"b"}):
+            reported.clear()
+            reported.update(lanes)
+            assert permits.take_nowait(0, 5, 0.0) is not None
+            states = {state.limit.key: state for state in await limits.states()}
+            assert states[lane.slots].used == len(counts) + 1
+            counts.append(states[lane.reported_rate].used)
+        other = limits.permits("others have none", lane.keys[:1])
+        assert type(other) is type(memory.permits("b", lane.keys[:1]))
+        return counts
 
-    run_virtual(main)
+    assert run_virtual(main) == [0, 1, 1]
 
 
 def test_two_workers_together_start_no_more_than_one_lane_would() -> None:

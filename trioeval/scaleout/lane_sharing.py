@@ -10,8 +10,8 @@ Tokens are counted in windows of a minute. The lanes of the workers keep their o
 pass both, so the lane of one worker never starts more than it would alone.
 
 A wait that a server asks for pauses the shared slots, before any worker can start another call. A rate that
-it reports becomes a window of the same kind. A cut of the adaptive limit is published, and each other worker
-cuts its own limit to the same number.
+it reports becomes a window of the same kind, against which calls count while there is one. A cut of the
+adaptive limit is published, and each other worker cuts its own limit to the same number.
 
 Rejected: one owner of each lane (the default without Redis): all calls would go through one machine.
 
@@ -20,7 +20,7 @@ Laws: PACE, WIDTH, RETRY_AFTER.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -175,22 +175,33 @@ def with_shared_lanes(prepared: PreparedSuite, lanes: Sequence[SharedLane]) -> P
 
 
 @attrs.frozen
-class CappedLimits:
-    """Shared limits for lanes with a rate of tokens, on which a call counts at most a minute's tokens.
+class LaneLimits:
+    """Shared limits of lanes, as the lanes of one worker count against them.
 
-    A lane may serve a call that exceeds a minute's tokens; a window never grants so many.
+    A lane may serve a call that exceeds a minute's tokens; a window never grants so many, so such a call
+    counts a whole minute. The window of the reported rate counts only while a rate is reported: it costs the
+    server as much as any other limit of a call, and mostly bounds nothing.
     """
 
     _limits: SharedLimits
+    _reported_rates: Mapping[str, str]
+    """The key of the reported rate, by lane."""
     _most_tokens: Mapping[str, int]
-    """By lane. May change; the limits follow later."""
+    """By lane that has a rate of tokens. May change; the limits follow later."""
+    _reported: Collection[str]
+    """The lanes whose server reports a rate to keep. May change."""
 
     def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
         """Return the permits of a lane."""
-        permits = self._limits.permits(lane, keys)
-        if lane not in self._most_tokens:
-            return permits
-        return _CappedPermits(permits, lambda: self._most_tokens[lane])
+        rate = self._reported_rates.get(lane)
+        if rate is None:
+            return self._limits.permits(lane, keys)
+        others = [one for one in keys if one.key != rate]
+        bounded, free = (self._limits.permits(lane, some) for some in (keys, others))
+        return _SharedLanePermits(
+            lambda: bounded if lane in self._reported else free,
+            lambda: self._most_tokens.get(lane, MOST),
+        )
 
     async def states(self) -> Sequence[LimitState]:
         """Return all limits, by key. A checkpoint."""
@@ -198,15 +209,15 @@ class CappedLimits:
 
 
 @attrs.frozen
-class _CappedPermits:
+class _SharedLanePermits:
     """The permits of one lane, for calls of at most so many tokens."""
 
-    _permits: Permits
+    _permits: Callable[[], Permits]
     _most: Callable[[], int]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """Return a permit that is available at once, or None; see `Permits`."""
-        return self._permits.take_nowait(index, min(tokens, self._most()), money)
+        return self._permits().take_nowait(index, min(tokens, self._most()), money)
 
     async def take(
         self, index: int, tokens: int, money: float, on_shortage: Callable[[Shortage], None]
@@ -219,11 +230,16 @@ class _CappedPermits:
         while True:
             most = self._most()
             try:
-                return await self._permits.take(index, min(tokens, most), money, on_shortage)
+                return await self._permits().take(index, min(tokens, most), money, on_shortage)
             except LimitError as error:
                 # The window has become smaller while the call waited.
                 if error.reason != "exceeds_capacity" or self._most() >= min(tokens, most):
                     raise
+
+
+def reported_rates(lanes: Sequence[SharedLane]) -> dict[str, str]:
+    """Return the keys of the reported rates, by lane."""
+    return {lane.lane: lane.reported_rate for lane in lanes}
 
 
 def most_of(lanes: Sequence[SharedLane]) -> dict[str, int]:

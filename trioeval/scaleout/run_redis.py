@@ -29,7 +29,7 @@ from trioeval.kernel import LaneSpec
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.providers import Reply
 from trioeval.scaleout.cluster import ClusterEvents
-from trioeval.scaleout.lane_news import news_key
+from trioeval.scaleout.lane_news import news_key, rates_key
 from trioeval.scaleout.lane_sharing import SharedLane, retuned, shared_lane, shared_lanes
 from trioeval.scaleout.messages import (
     AttemptGone,
@@ -329,7 +329,8 @@ class RunRedis:
             await recover(self.reader, run, self.events.warn, self.events.received)
             await run.durable()
             await self.reader.delete()
-        await self._link.request(b"DEL", news_key(self._keys.namespace, self._keys.run_id))
+        news = news_key(self._keys.namespace, self._keys.run_id)
+        await self._link.request(b"DEL", news, rates_key(news))
         for key in {one.key for lane in self._lanes.values() for one in lane.limits}:
             with contextlib.suppress(LimitError):
                 await self._limits.remove(key)

@@ -11,15 +11,16 @@ from coredis.exceptions import RedisError
 from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import Event, Lanes, LaneSpec
-from trioeval.limits.redis import RedisLimits, RedisLink, open_link
+from trioeval.limits.redis import RedisLimits, open_link
 from trioeval.run.run_suite import make_lanes
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.lane_news import LaneNews, news_key
 from trioeval.scaleout.lane_sharing import (
-    CappedLimits,
+    LaneLimits,
     SharedLane,
     most_of,
     most_tokens,
+    reported_rates,
     retuned,
     shared_lanes,
     with_shared_lanes,
@@ -40,7 +41,7 @@ class WorkerRedis:
     _specs: dict[str, LaneSpec]
     """The lanes with shared limits, as they are now."""
     _most_tokens: dict[str, int]
-    """See `CappedLimits`."""
+    """See `LaneLimits`."""
 
     def observe(self, event: Event) -> None:
         """Note what the lanes learn; an observer of the runs on them."""
@@ -103,27 +104,22 @@ async def open_worker_redis(
             raise UsageError(f"the journal of the run needs Redis 6.2 or later: {error}") from error
         counted = with_shared_lanes(prepared, shared)
         async with open_suite_limits(counted, warn=_of_definitions(shared, warn)) as limits:
-            most = most_of(shared)
-            lanes = make_lanes(
-                counted, limits=None if limits is None else CappedLimits(limits, most)
+            most, reported, own = most_of(shared), set[str](), None
+            if limits is not None:
+                own = LaneLimits(limits, reported_rates(shared), most, reported)
+            lanes = make_lanes(counted, limits=own)
+            news = LaneNews(
+                lanes,
+                {lane.lane: lane for lane in shared},
+                RedisLimits(link, keys.namespace),
+                link,
+                news_key(keys.namespace, keys.run_id),
+                session,
+                reported,
             )
-            news = _news(lanes, shared, link, keys, session)
             specs = {one.name: one for one in prepared.lane_specs}
             tuned = {one.lane: specs[one.lane] for one in shared}
             yield WorkerRedis(lanes, journal, news, tuned, most)
-
-
-def _news(
-    lanes: Lanes, shared: Sequence[SharedLane], link: RedisLink, keys: JournalKeys, session: str
-) -> LaneNews:
-    return LaneNews(
-        lanes,
-        {lane.lane: lane for lane in shared},
-        RedisLimits(link, keys.namespace),
-        link,
-        news_key(keys.namespace, keys.run_id),
-        session,
-    )
 
 
 def _of_definitions(
