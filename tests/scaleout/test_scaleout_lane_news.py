@@ -1,7 +1,8 @@
 """The news of a lane of one worker reach the lanes of the others, through a real Redis server."""
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import attrs
 import pytest
@@ -11,12 +12,19 @@ from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 from trioeval.errors import CallError, Fault
+from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Metered, Plan, collect
-from trioeval.limits import Denied, LeaseRequest, Requirement
+from trioeval.limits import Denied, LeaseRequest, Requirement, SharedLimit
+from trioeval.limits.backend import definitions_of
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
+from trioeval.loading.load import parse_suite
 from trioeval.rates import Allowance, RateHint
+from trioeval.run import prepare
 from trioeval.scaleout.lane_news import LaneNews, news_key
 from trioeval.scaleout.lane_sharing import SharedLane, shared_lane
+from trioeval.scaleout.messages import StepFinder, pack
+from trioeval.scaleout.run_redis import open_run_redis
+from trioeval.scaleout.worker_redis import WorkerRedis, open_worker_redis
 
 pytestmark = [needs_redis, pytest.mark.network, pytest.mark.slow]
 
@@ -39,6 +47,8 @@ class Worker:
     news: LaneNews
     limits: RedisLimits
     link: RedisLink
+    reported: set[str]
+    """The lanes with a reported rate."""
 
     async def call(self, result: Metered[None] | CallError, *, times: int = 1) -> None:
         """Make calls at once that all have the same result."""
@@ -64,12 +74,13 @@ async def worker(
         limits, lanes = RedisLimits(link, "n"), Lanes([SPEC])
         for limit in shared.limits:
             await limits.define(limit)
-        news = LaneNews(lanes, {"a": shared}, limits, link, KEY, name)
+        reported: set[str] = set()
+        news = LaneNews(lanes, {"a": shared}, limits, link, KEY, name, reported)
         nursery.start_soon(news.send_continuously)
         nursery.start_soon(news.listen)
         while await subscribers(link) < (1 if name == "first" else 2):
             await trio.lowlevel.checkpoint()
-        yield Worker(lanes, news, limits, link)
+        yield Worker(lanes, news, limits, link, reported)
         nursery.cancel_scope.cancel()
 
 
@@ -137,7 +148,7 @@ def test_a_rate_that_a_server_reports_holds_over_all_workers_until_enough_is_lef
         return Metered(None, hint=RateHint(requests=allowance))
 
     async def main() -> None:
-        async with worker(server, "first") as first:
+        async with worker(server, "first") as first, worker(server, "second") as second:
 
             async def window() -> float | None:
                 states = {one.limit.key: one.limit for one in await first.limits.states()}
@@ -147,9 +158,16 @@ def test_a_rate_that_a_server_reports_holds_over_all_workers_until_enough_is_lef
             await first.call(left(3))
             while await window() != 1.0 * 2 * 60 / 120 or not await is_narrow(first):
                 await trio.lowlevel.checkpoint()
-            await first.call(left(100))
-            while await is_narrow(first):
+            while not second.reported:
                 await trio.lowlevel.checkpoint()
+            assert first.reported == second.reported == {"a"}
+            async with worker(server, "third") as third:
+                while not third.reported:
+                    await trio.lowlevel.checkpoint()
+            await first.call(left(100))
+            while await is_narrow(first) or second.reported:
+                await trio.lowlevel.checkpoint()
+            assert not first.reported
 
     async def is_narrow(one: Worker) -> bool:
         states = {state.limit.key: state for state in await one.limits.states()}
@@ -178,5 +196,80 @@ def test_a_lost_server_ends_no_worker_and_is_listened_to_again(
                 await first.link.request(b"PUBLISH", KEY, '{"by":"x","lane":"a","limit":1}')
                 if first.lanes["a"].throttle.limit.limit == 1:
                     break
+
+    trio.run(main)
+
+
+LANE_OF = {"key": "a", "maxConcurrency": 4, "rpm": 120, "tpm": 1000}
+
+
+def suite_on(server: RedisServer, **lane: Any) -> PreparedSuite:
+    config = {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"}
+    provider = {"id": "openai:chat:m", "config": config, "lane": {"key": "a", **lane}}
+    limits = {"backend": "redis", "url": server.url, "namespace": "n"}
+    data = {"providers": [provider], "prompts": ["x"], "limits": limits}
+    return prepare(parse_suite(data))
+
+
+def test_commands_of_the_live_view_reach_the_shared_limits_of_all_workers(
+    server: RedisServer,
+) -> None:
+    """PACE, WIDTH: the numbers of a lane and of its shared limits are the same after a command."""
+    prepared, warnings = suite_on(server, **LANE_OF), list[str]()
+    command = {"do": "retune", "lane": "a", "maxConcurrency": 9, "rpm": 30, "tpm": 500.0}
+    (spec,) = (one for one in prepared.lane_specs if one.name == "a")
+    expected = shared_lane(attrs.evolve(spec, max_concurrency=9, rpm=30, tpm=500), "r").limits
+
+    def open_worker(session: str) -> AbstractAsyncContextManager[WorkerRedis]:
+        return open_worker_redis(
+            prepared,
+            server.url,
+            "r",
+            session,
+            has_shared_lanes=True,
+            pack=pack,
+            warn=warnings.append,
+        )
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+        async with (
+            open_run_redis(prepared, "r", find, has_shared_lanes=True) as redis,
+            open_link(server.url, PATIENCE) as link,
+            trio.open_nursery() as nursery,
+        ):
+            assert redis is not None
+            nursery.start_soon(redis.serve)
+            limits = RedisLimits(link, "n")
+
+            async def definitions() -> list[SharedLimit]:
+                return definitions_of(await limits.states())
+
+            async with open_worker("first") as first:
+                assert redis.refusal(command) is None
+                first.steer(command)
+                redis.retune(command)
+                while sorted(await definitions(), key=str) != sorted(expected, key=str):
+                    await trio.lowlevel.checkpoint()
+                async with open_worker("late") as late:
+                    late.steer(command)
+                    assert warnings == []
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_rate_is_refused_for_a_shared_lane_that_began_without_one(server: RedisServer) -> None:
+    prepared = suite_on(server, maxConcurrency=4)
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+        async with open_run_redis(prepared, "r", find, has_shared_lanes=True) as redis:
+            assert redis is not None
+            text = redis.refusal({"do": "retune", "lane": "a", "rpm": 30})
+            assert text is not None
+            assert "set rpm in the suite" in text
+            assert redis.refusal({"do": "retune", "lane": "a", "maxConcurrency": 30}) is None
+            assert redis.refusal({"do": "pause", "lane": "a"}) is None
 
     trio.run(main)

@@ -10,20 +10,24 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.errors import LimitError
 from trioeval.kernel import LaneSpec
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import LimitState
+from trioeval.limits.model import LimitKey, LimitState
 from trioeval.loading.load import parse_suite
 from trioeval.run import prepare
 from trioeval.scaleout.facts import lane_uses, owned_lanes
 from trioeval.scaleout.lane_sharing import (
     HOLD_SECONDS,
-    capped,
+    LaneLimits,
+    most_of,
+    reported_rates,
     shared_lane,
     shared_lanes,
     with_shared_lanes,
 )
 from trioeval.scaleout.shards import owner_groups
+from trioeval.testing import run_virtual
 
 REDIS = {"backend": "redis", "url": "redis://127.0.0.1:9"}
 
@@ -199,7 +203,8 @@ def test_a_call_of_more_tokens_than_a_minute_grants_counts_as_a_whole_minute() -
 
     async def main() -> None:
         memory = MemoryLimits([LimitState(limit=one) for one in lane.limits])
-        permits = capped(memory, [lane]).permits("a", lane.keys)
+        limits = LaneLimits(memory, reported_rates([lane]), most_of([lane]), ())
+        permits = limits.permits("a", lane.keys)
         permit = permits.take_nowait(0, 5000, 0.0)
         assert permit is not None
         permit.settle(5000, 0.0)
@@ -207,18 +212,61 @@ def test_a_call_of_more_tokens_than_a_minute_grants_counts_as_a_whole_minute() -
         with trio.move_on_after(0) as scope:
             await permits.take(1, 5000, 0.0, lambda _shortage: None)
         assert scope.cancelled_caught
-        states = {state.limit.key: state for state in await capped(memory, [lane]).states()}
+        states = {state.limit.key: state for state in await limits.states()}
         assert states[lane.limits[-1].key].used == 100
 
     trio.run(main)
 
 
-def test_only_lanes_with_tokens_need_the_bound() -> None:
-    async def main() -> None:
-        memory = MemoryLimits()
-        assert capped(memory, [shared_lane(LaneSpec("a"), "r")]) is memory
+def test_a_call_that_waits_follows_a_window_that_becomes_smaller() -> None:
+    """Its tokens would exceed the window: it counts as a whole minute of the new rate, and is not refused."""
+    lane, smaller = (shared_lane(LaneSpec("a", 4, tpm=tpm), "r") for tpm in (100, 10))
 
-    trio.run(main)
+    async def main() -> float:
+        memory, most = MemoryLimits([LimitState(limit=one) for one in lane.limits]), most_of([lane])
+        limits = LaneLimits(memory, reported_rates([lane]), most, ())
+        permits = limits.permits("a", lane.keys)
+        first = permits.take_nowait(0, 100, 0.0)
+        assert first is not None
+        first.settle(100, 0.0)
+        began = trio.current_time()
+
+        async def retune() -> None:
+            await trio.sleep(1)
+            most["a"] = 10
+            await memory.define(smaller.limits[-1])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(retune)
+            await permits.take(1, 100, 0.0, lambda _shortage: None)
+        with pytest.raises(LimitError, match="unknown"):
+            await limits.permits("a", [LimitKey("x", "tokens")]).take(
+                1, 100, 0.0, lambda _shortage: None
+            )
+        return trio.current_time() - began
+
+    assert run_virtual(main) == pytest.approx(60)
+
+
+def test_calls_count_against_a_reported_rate_only_while_there_is_one() -> None:
+    lane, reported = shared_lane(LaneSpec("a"), "r"), set[str]()
+
+    async def main() -> list[int]:
+        memory = MemoryLimits([LimitState(limit=one) for one in lane.limits])
+        limits = LaneLimits(memory, reported_rates([lane]), most_of([lane]), reported)
+        permits, counts = limits.permits("a", lane.keys), list[int]()
+        for lanes in (set[str](), {"a"}, {"b"}):
+            reported.clear()
+            reported.update(lanes)
+            assert permits.take_nowait(0, 5, 0.0) is not None
+            states = {state.limit.key: state for state in await limits.states()}
+            assert states[lane.slots].used == len(counts) + 1
+            counts.append(states[lane.reported_rate].used)
+        other = limits.permits("others have none", lane.keys[:1])
+        assert type(other) is type(memory.permits("b", lane.keys[:1]))
+        return counts
+
+    assert run_virtual(main) == [0, 1, 1]
 
 
 def test_two_workers_together_start_no_more_than_one_lane_would() -> None:

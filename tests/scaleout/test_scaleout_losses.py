@@ -9,6 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioeval.agent.journal import RunningAttempt
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.providers import Reply
 from trioeval.scaleout.messages import JournalPosition, Message
@@ -53,15 +54,16 @@ class Recorder:
 
     arrived: dict[str, list[int]] = attrs.field(factory=dict)
     lost: list[str] = attrs.field(factory=list)
-    joined: list[str] = attrs.field(factory=list)
-    joins: trio.Event = attrs.field(factory=trio.Event)
+    alive: set[str] = attrs.field(factory=set)
+    losses: trio.Event = attrs.field(factory=trio.Event)
 
     def on_worker(self, worker: str) -> None:
-        self.joined.append(worker)
-        self.joins.set()
+        self.alive.add(worker)
 
     def on_loss(self, worker: str) -> None:
+        self.alive.discard(worker)
         self.lost.append(worker)
+        self.losses.set()
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         for one in messages:
@@ -76,6 +78,12 @@ class Recorder:
     def recover(self, calls: Sequence[CallRecord], rejected: Sequence[CallKey], /) -> int:
         raise NotImplementedError
 
+    def recover_job(self, key: CallKey, name: str | None, /) -> None:
+        raise NotImplementedError
+
+    def recover_attempt(self, task: str | None, attempt: RunningAttempt | str, /) -> None:
+        raise NotImplementedError
+
     async def durable(self) -> None:
         await trio.sleep(0.3)
 
@@ -84,18 +92,23 @@ class Recorder:
 class Worker:
     """The messages that a worker makes, those that arrive over Dask, and the instant of its loss."""
 
+    joins_after: float
     made: int
     batches: tuple[int, ...]
     pauses: tuple[float, ...]
     lost_after: float
+    late: int
+    """The batches that arrive over Dask only after its loss."""
 
 
 workers = st.builds(
     Worker,
+    st.sampled_from((0.0, 0.5, 3.0)),
     st.integers(0, 12),
     st.lists(st.integers(1, 4), max_size=5).map(tuple),
     st.lists(st.sampled_from((0.0, 0.5, 2.0)), min_size=5, max_size=5).map(tuple),
     st.sampled_from((0.0, 0.5, 3.0)),
+    st.integers(0, 2),
 )
 
 
@@ -113,17 +126,27 @@ def test_every_message_of_a_lost_worker_arrives_once_in_order_and_before_its_los
     recorder = Recorder()
 
     async def live(events: JournalledEvents, name: str, worker: Worker) -> None:
+        await trio.sleep(worker.joins_after)
+        events.on_worker(name)
         sent = 0
-        for size, pause in zip(worker.batches, worker.pauses, strict=False):
+        batches = [*zip(worker.batches, worker.pauses, strict=False)]
+        timely = max(0, len(batches) - worker.late)
+
+        async def send(size: int, pause: float) -> None:
+            nonlocal sent
             await trio.sleep(pause)
             batch = [*range(sent + 1, min(sent + size, worker.made) + 1)]
             if batch:
                 sent = batch[-1]
                 messages: list[Message] = [made[name][number] for number in batch]
                 events.on_messages([*messages, JournalPosition(name, sent)])
+
+        for size, pause in batches[:timely]:
+            await send(size, pause)
         await trio.sleep(worker.lost_after)
         events.on_loss(name)
-        events.on_worker(name)
+        for size, pause in batches[timely:]:
+            await send(size, pause)
 
     async def main() -> None:
         reader = MemoryReader(streams, delay)
@@ -134,12 +157,13 @@ def test_every_message_of_a_lost_worker_arrives_once_in_order_and_before_its_los
             async with trio.open_nursery() as nursery:
                 for name, worker in zip(names, several, strict=True):
                     nursery.start_soon(live, events, name, worker)
-            while len(recorder.joined) < len(names):
-                await recorder.joins.wait()
-                recorder.joins = trio.Event()
+            while len(recorder.lost) < len(names):
+                await recorder.losses.wait()
+                recorder.losses = trio.Event()
             serving.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert sorted(recorder.lost) == sorted(recorder.joined) == names
+    assert sorted(recorder.lost) == names
+    assert recorder.alive == set(), "a worker that was lost counts as alive"
     for name, worker in zip(names, several, strict=True):
         assert recorder.arrived.get(name, []) == [*range(1, worker.made + 1)]

@@ -9,10 +9,15 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 from patience import PATIENCE
 from redis_server import RedisServer, needs_redis, open_server
 
 import trioeval
+from trioeval.agent.journal import ProcessIdentity, RunningAttempt
+from trioeval.columns.journal import MadeRecord
+from trioeval.columns.result import DroppedRow
 from trioeval.errors import ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.limits.redis import RedisLink, open_link
@@ -20,14 +25,21 @@ from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
 from trioeval.scaleout import run_redis, stream_journal
+from trioeval.scaleout.dataset_messages import DatasetMessage, JobCost
+from trioeval.scaleout.forwarding import MessageBatch
 from trioeval.scaleout.messages import (
+    AttemptGone,
+    AttemptProcess,
+    CreatedJob,
     JournalPosition,
     Message,
     RejectedReply,
     StepFinder,
     WorkerWarning,
     pack,
+    unpack,
 )
+from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.run_redis import JournalledEvents, open_run_redis, recover, recover_run
 from trioeval.scaleout.stream_journal import (
     JournalEntry,
@@ -35,7 +47,9 @@ from trioeval.scaleout.stream_journal import (
     JournalReader,
     SecretMask,
     WorkerJournal,
+    is_journalled,
     journal_format,
+    read_entry,
     read_safely,
 )
 from trioeval.usage import Usage
@@ -86,6 +100,26 @@ def failure(index: int) -> CallRecord:
     return CallRecord(key=key_of(index), provider="p", prompt="q", answer=error, latency_ms=1.5)
 
 
+ATTEMPT = RunningAttempt(
+    run_id="a-1",
+    index=3,
+    row="row 3",
+    number=0,
+    agent="codex",
+    process=ProcessIdentity(pid=7, started=1, host="h", mark="m"),
+)
+MADE = MadeRecord(producer="name", unit=4, digest="d", values={4: {"name": "x"}})
+OTHERS: list[Message] = [
+    CreatedJob(key_of(1), "video-1"),
+    CreatedJob(key_of(2), None),
+    AttemptProcess("agents", ATTEMPT),
+    AttemptGone("agents", 3, "a-1"),
+    DatasetMessage(1, "data", MADE),
+    DatasetMessage(1, "data", JobCost(0, {"calls": 1})),
+    DatasetMessage(1, "data", DroppedRow(row=4, cause="failed", error="e", kind="server")),
+]
+
+
 @asynccontextmanager
 async def opened(
     server: RedisServer, session: str = "s", *, warnings: list[str] | None = None
@@ -114,12 +148,13 @@ async def entries_of(
 
 def test_messages_are_read_as_they_were_added_and_in_order(server: RedisServer) -> None:
     rows: list[Row] = trio.run(collect, PREPARED)
-    messages: list[Message] = [call(0), failure(1), *rows, RejectedReply(key_of(0))]
+    messages: list[Message] = [call(0), failure(1), *rows, RejectedReply(key_of(0)), *OTHERS]
 
     async def main() -> None:
         async with opened(server) as (_link, journal, reader):
             for one in [*messages, WorkerWarning("of no use later")]:
                 journal.add(one)
+                journal.send()
             found = await entries_of(reader, len(messages))
             assert journal.number == len(messages)
             assert [one.number for one in found] == [*range(1, len(messages) + 1)]
@@ -130,7 +165,9 @@ def test_messages_are_read_as_they_were_added_and_in_order(server: RedisServer) 
                     assert str(entry.message.answer) == str(expected.answer)
                 else:
                     assert entry.message == expected
-            assert [one.number for one in await entries_of(reader, 2, after=4)] == [5, 6]
+            after = len(messages) - 2
+            last = await entries_of(reader, 2, after=after)
+            assert [one.number for one in last] == [after + 1, after + 2]
 
     trio.run(main)
 
@@ -144,6 +181,7 @@ def test_long_journals_are_read_in_parts(
         async with opened(server) as (_link, journal, reader):
             for index in range(11):
                 journal.add(call(index))
+                journal.send()
             await entries_of(reader, 11)
             sizes = [len(batch) async for batch in reader.read("s")]
             assert sizes == [4, 4, 3]
@@ -161,10 +199,11 @@ def test_secrets_are_masked_and_masked_replies_are_rejected_when_they_are_recove
             journal.add(call(0, f"the key is {API_KEY}"))
             journal.add(call(1))
             masked, plain = await entries_of(reader, 2)
+            assert (masked.number, plain.number) == (1, 2)
             assert (masked.is_masked, plain.is_masked) == (True, False)
             raw = await link.request(b"XRANGE", KEYS.stream("s"), "-", "+", decode=False)
             assert API_KEY[3:].encode() not in repr(raw).encode()
-            assert await recover(reader, run) == 2
+            assert await recover(reader, run, print) == 2
 
     trio.run(main)
     assert [one.key.index for one in run.calls] == [0, 1]
@@ -179,10 +218,67 @@ def test_a_message_that_names_a_function_is_not_read(server: RedisServer) -> Non
             stream = KEYS.stream("s")
             evil = pickle.dumps([print])
             await link.request(b"XADD", stream, "1-0", b"d", evil)
-            with pytest.raises(UsageError, match=r"message 1 .* cannot be read: .* builtins.print"):
-                await entries_of(reader, 1)
+            (entry,) = await entries_of(reader, 1)
+            assert isinstance(entry.message, WorkerWarning)
+            assert "builtins.print" in entry.message.text
 
     trio.run(main)
+
+
+GOOD = pack([call(0), call(1)])
+unreadable = st.one_of(
+    st.binary(max_size=60),
+    st.integers(0, len(GOOD) - 1).map(lambda size: GOOD[:size]),
+    st.tuples(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=4)).map(
+        lambda change: GOOD[: change[0]] + change[1] + GOOD[change[0] + len(change[1]) :]
+    ),
+    st.sampled_from([pickle.dumps(([], [("c", {"key": (1,)})])), pickle.dumps(([], [("o", 5)]))]),
+)
+
+
+@given(unreadable)
+def test_whatever_an_entry_has_it_is_read_or_left_out_with_a_warning(data: bytes) -> None:
+    """RESUME: other bytes never end the reading of a stream."""
+    for find in (None, StepFinder.of(PREPARED)):
+        for entry in read_entry("n:s", (b"7-0", [b"d", data]), find):
+            assert is_journalled(entry.message) or (
+                isinstance(entry.message, WorkerWarning)
+                and entry.message.text.startswith("entry 7-0 of the stream n:s in Redis cannot be")
+            )
+    assert [one.number for one in read_entry("n:s", (b"7-0", [b"d", GOOD]), None)] == [6, 7]
+
+
+def test_entries_that_cannot_be_read_are_left_out_and_the_rest_is_recovered(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RESUME: also if one part of the stream has nothing else, or only rows."""
+    monkeypatch.setattr(stream_journal, "_READ", 2)
+    rows: list[Row] = trio.run(collect, PREPARED)
+    run, warnings = ToyRun(), list[str]()
+
+    async def main() -> None:
+        async with opened(server) as (link, journal, _reader):
+            stream, add = KEYS.stream("s"), journal.add
+            await link.request(b"XADD", stream, "1-0", b"d", b"no pickle")
+            await link.request(b"XADD", stream, "2-0", b"other", GOOD)
+            journal.number = 2
+            messages: list[Message] = [*rows, *rows, call(0)]
+            for one in messages:
+                add(one)
+                journal.send()
+            while journal._requests:
+                await trio.lowlevel.checkpoint()
+            await link.request(b"XADD", stream, f"{journal.number + 1}-0", b"d", GOOD[:-5])
+            reader = JournalReader(link, KEYS)
+            received: dict[str, int] = {}
+            assert await recover(reader, run, warnings.append, received) == 1
+            assert received == {"s": journal.number + 1}
+
+    trio.run(main)
+    assert [one.key.index for one in run.calls] == [0]
+    assert [one.partition(" cannot")[0] for one in warnings] == [
+        f"entry {number}-0 of the stream {KEYS.stream('s')} in Redis" for number in (1, 2, 10)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +296,7 @@ def test_what_is_stored_is_removed_and_the_rest_stays(server: RedisServer) -> No
         async with opened(server) as (link, journal, reader):
             for index in range(5):
                 journal.add(call(index))
+                journal.send()
             await entries_of(reader, 5)
             await reader.trim({"s": 3})
             assert [one.number for one in await entries_of(reader, 2)] == [4, 5]
@@ -269,6 +366,8 @@ class ToyRun:
 
     calls: list[CallRecord] = attrs.field(factory=list)
     rejected: list[CallKey] = attrs.field(factory=list)
+    jobs: list[tuple[int, str | None]] = attrs.field(factory=list)
+    attempts: list[RunningAttempt | str] = attrs.field(factory=list)
     durables: int = 0
 
     def recover(self, calls: Sequence[CallRecord], rejected: Sequence[CallKey], /) -> int:
@@ -277,6 +376,12 @@ class ToyRun:
         self.calls += new
         self.rejected += rejected
         return len(new)
+
+    def recover_job(self, key: CallKey, name: str | None, /) -> None:
+        self.jobs.append((key.index, name))
+
+    def recover_attempt(self, _task: str | None, attempt: RunningAttempt | str, /) -> None:
+        self.attempts.append(attempt)
 
     async def durable(self) -> None:
         self.durables += 1
@@ -348,6 +453,7 @@ def test_what_is_durable_is_trimmed_while_the_run_runs(
             nursery.start_soon(found.serve)
             for index in range(3):
                 journal.add(call(index))
+                journal.send()
             await entries_of(reader, 3)
             found.on_messages([call(0), JournalPosition("s", 2)])
             while len(await entries_of(reader, 1)) > 1:
@@ -365,7 +471,7 @@ def test_an_unreadable_journal_is_warned_of_and_the_loss_is_reported(server: Red
         async with opened(server) as (link, _journal, reader), trio.open_nursery() as nursery:
             found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), warnings.append)
             nursery.start_soon(found.serve)
-            await link.request(b"XADD", KEYS.stream("s"), "1-0", b"d", b"no pickle")
+            await link.request(b"SET", KEYS.stream("s"), "no stream")
             found.on_loss("w")
             await events.lost.wait()
             nursery.cancel_scope.cancel()
@@ -397,14 +503,18 @@ def test_a_run_that_continues_records_the_replies_that_only_the_journal_has(
             first.add(failure(3))
             second.add(call(4))
             second.add(RejectedReply(key_of(1)))
+            for one in OTHERS:
+                second.add(one)
             await entries_of(reader, 4, "s")
-            await entries_of(reader, 2, "t")
+            await entries_of(reader, 2 + len(OTHERS), "t")
         for _ in range(2):
             await recover_run(prepared, "run-1", run, warnings.append)
 
     trio.run(main)
     assert sorted(one.key.index for one in run.calls) == [0, 1, 2, 4]
     assert run.rejected == [key_of(1)]
+    assert run.jobs == [(1, "video-1"), (2, None)]
+    assert run.attempts == [ATTEMPT, "a-1"]
     assert warnings == ["4 replies of lost workers recovered from Redis"]
 
 
@@ -419,13 +529,13 @@ def test_a_journal_of_another_version_is_refused_unless_it_is_empty(
             await recover_run(prepared, "run-1", ToyRun(), print)
             journal.add(call(0))
             await entries_of(reader, 1)
-            text = r"0: trioeval 0\.1, Python 3\.8; this is 1: trioeval"
+            text = r"0: trioeval 0\.1, Python 3\.8; this is 2: trioeval"
             with pytest.raises(UsageError, match=text):
                 await recover_run(prepared, "run-1", ToyRun(), print)
 
     trio.run(main)
-    monkeypatch.setattr(stream_journal, "FORMAT", 2)
-    assert journal_format().startswith("2: ")
+    monkeypatch.setattr(stream_journal, "FORMAT", 3)
+    assert journal_format().startswith("3: ")
 
 
 def test_without_its_server_a_run_on_workers_is_refused_and_another_one_warned() -> None:
@@ -468,9 +578,34 @@ def test_the_end_of_a_run_records_the_rest_and_deletes_everything_of_it(
 def test_packed_messages_name_only_data_of_this_package() -> None:
     """A new class in a message must be readable from the journal as well."""
     rows: list[Row] = trio.run(collect, PREPARED)
-    data = pack([call(0), failure(1), RejectedReply(key_of(0)), *rows])
+    data = pack([call(0), failure(1), RejectedReply(key_of(0)), *OTHERS, *rows])
     _replies, written = read_safely(data)
-    assert len(written) == 3 + len(rows)
+    assert len(written) == 3 + len(OTHERS) + len(rows)
+
+
+def test_entries_show_the_paths_of_the_coordinator(server: RedisServer) -> None:
+    """As messages over Dask: the files of a worker may be in a private folder, which is gone later."""
+    sent: list[bytes] = []
+
+    async def main() -> None:
+        async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
+            batch = MessageBatch(sent.append)
+            batch.location = Location("/private-copy")
+            journal = WorkerJournal(link, KEYS, "s", SecretMask(()), print, pack=batch.packed)
+            reader = JournalReader(link, KEYS, StepFinder.of(PREPARED))
+            await reader.begin()
+            await journal.open()
+            nursery.start_soon(journal.serve)
+            batch.journal = journal
+            batch.add(call(0, "/private-copy/evals/p.txt: not found"))
+            batch.flush()
+            (entry,) = await entries_of(reader, 1)
+            over_dask, position = unpack(sent[0], StepFinder.of(PREPARED))
+            assert entry.message == over_dask == call(0, "/evals/p.txt: not found")
+            assert position == JournalPosition("s", 1)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_program_that_resumes_a_run_first_reads_its_journal(

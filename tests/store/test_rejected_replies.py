@@ -137,3 +137,24 @@ def test_replies_recovered_from_elsewhere_are_recalled_at_once_and_recorded_once
                 assert outputs == ["reply 0", None, "reply 2", None]
 
     trio.run(main)
+
+
+def test_recovered_jobs_are_those_of_their_rows(tmp_path: Path) -> None:
+    """RESUME: a job that only a journal knows is paid, and is not created again."""
+    begun, ended = (CallKey(None, index, "provider", Q, f"row {index}") for index in range(2))
+
+    async def main() -> None:
+        async with open_store(tmp_path / "r.db") as store:
+            run = store.begin(start_of())
+            run.job(ended).note("video-0")
+        for _ in range(2):
+            async with open_store(tmp_path / "r.db") as store:
+                run = await store.resume("eval-1", start_of())
+                run.recover_job(begun, "video-1")
+                run.recover_job(ended, None)
+                run.recover_job(attrs.evolve(begun, task="no task of the run"), "video-2")
+                await run.durable()
+                found = [run.recorded_jobs(None, index) for index in range(2)]
+                assert found == [[(begun, "video-1")], []]
+
+    trio.run(main)

@@ -71,6 +71,23 @@ def test_an_attempt_is_found_with_all_data_of_its_process(tmp_path: Path) -> Non
     trio.run(main)
 
 
+def test_recovered_processes_are_those_of_an_earlier_execution(tmp_path: Path) -> None:
+    """RESUME: the execution that recovers them ends them, and those of unknown tasks are left out."""
+    path = tmp_path / "results.db"
+    begin(path, "eval-1", [running("r1")])
+
+    async def main() -> None:
+        async with open_store(path) as store:
+            run = await store.resume("eval-1", AGAIN)
+            for one in ("r1", running("r2"), running("r3"), "r3"):
+                run.recover_attempt("repairs", one)
+                run.recover_attempt("no task of the run", one)
+            await run.durable()
+            assert [one.run_id for one in run.agents("repairs").left()] == ["r2"]
+
+    trio.run(main)
+
+
 def test_an_unreadable_record_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     """Its reader continues with the others."""
     path, reported = tmp_path / "results.db", list[str]()

@@ -33,6 +33,26 @@ def standing(lanes: Lanes) -> list[tuple[int, float | None, float | None, bool]]
     ]
 
 
+def test_a_command_that_other_processes_cannot_follow_changes_nothing() -> None:
+    """ONCE for all: a lane and its shared limits never differ."""
+    forwarded: list[Mapping[str, Any]] = []
+
+    async def main() -> None:  # noqa: ASYNC124 - lanes are used in Trio
+        run = watched_run()
+        steering = attrs.evolve(
+            run.steering(),
+            forward=forwarded.append,
+            refusal=lambda command: "no rate there" if "rpm" in command else None,
+        )
+        both = {"do": "retune", "lane": "a", "rpm": 5, "maxConcurrency": 2}
+        assert steering.obey(both) == "no rate there"
+        assert run.lanes["a"].max_concurrency == 4
+        assert steering.obey({"do": "pause", "lane": "a"}) is None
+
+    run_virtual(main)
+    assert forwarded == [{"do": "pause", "lane": "a"}]
+
+
 @pytest.mark.parametrize(
     ("command", "after"),
     [

@@ -168,14 +168,17 @@ class DaskCluster:
         """Let all workers start no more rows."""
         self._request(self._stop)
 
-    def steer(self, command: Mapping[str, Any]) -> None:
+    def steer(self, command: Mapping[str, Any], then: Callable[[], None] | None = None) -> None:
         """Let all workers execute a command for a lane, those that join later included.
 
         Args:
             command: A command of the live view for a lane that all workers have; it has been executed here.
+            then: Called once they have it, those that respond.
         """
         self._commands.append(command)
         self._request(functools.partial(self._steer, None, command))
+        if then is not None:
+            self._request(functools.partial(self._report, then))
 
     def _request(self, function: Callable[[], Any]) -> None:
         if self._requests is not None:

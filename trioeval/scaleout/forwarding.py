@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -88,12 +88,17 @@ class MessageBatch:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             if self.journal is not None:
+                self.journal.send()
                 waiting.append(JournalPosition(self.journal.session, self.journal.number))
-            data, root = pack(waiting), self.location.root
-            if root and root.encode() in data:
-                change = functools.partial(with_texts, change=self.location.original)
-                data = pack(waiting, change)
-            self._send(data)
+            self._send(self.packed(waiting))
+
+    def packed(self, messages: Sequence[Message]) -> bytes:
+        """Return messages as bytes, with the paths of the coordinator."""
+        data, root = pack(messages), self.location.root
+        if root and root.encode() in data:
+            change = functools.partial(with_texts, change=self.location.original)
+            data = pack(messages, change)
+        return data
 
     def flush_reply(self) -> None:
         """Send a reply now, unless the user lets it wait for others."""

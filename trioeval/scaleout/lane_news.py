@@ -2,7 +2,8 @@
 
 * A wait that the server asked for pauses the shared slots of the lane. A pause is part of the decision about
   a lease, so no other worker starts a call after it, nor does one that joins later. It is never shortened.
-* A rate that the server reports becomes the window of the lane's reported rate, over all workers.
+* A rate that the server reports becomes the window of the lane's reported rate, over all workers. That there
+  is one, or none any more, is published as well: while there is none, calls do not count against it.
 * A cut of the adaptive limit is published on a channel, and kept in a hash for workers that join later.
   The others cut their limits to the same number: they have the same server and about the same load. Each one
   grows again by itself.
@@ -41,6 +42,11 @@ _RECONNECT = 1.0
 def news_key(namespace: str, run_id: str) -> str:
     """Return the name of the channel, and of the hash, with the adaptive limits of a run."""
     return f"{{{namespace}}}:run:{run_id}:lanes"
+
+
+def rates_key(key: str) -> str:
+    """Return the name of the set of the lanes with a reported rate, for the result of `news_key`."""
+    return f"{key}:rates"
 
 
 @attrs.define(eq=False)
@@ -85,6 +91,7 @@ class LaneNews:
         link: The same server.
         key: The result of `news_key`.
         sender: The id of the worker, different for each.
+        reported: The lanes whose server reports a rate to keep; changed.
     """
 
     _lanes: Lanes
@@ -93,6 +100,7 @@ class LaneNews:
     _link: RedisLink
     _key: str
     _sender: str
+    _reported: set[str]
     _known: dict[str, _Known] = attrs.field(init=False)
     _waits: _Changes = attrs.field(init=False, factory=_Changes)
     _limits: _Changes = attrs.field(init=False, factory=_Changes)
@@ -142,7 +150,12 @@ class LaneNews:
             await self._backend.pause_at_least(shared.slots, min(wait, LONGEST_PAUSE))
         if (period := throttle.reported_period) != known.period:
             known.period = period
+            self._hear_rate(name, is_reported=period is not None)
             await self._backend.define(reported_rate(shared.reported_rate, period))
+            rates = rates_key(self._key)
+            await self._link.request(b"SREM" if period is None else b"SADD", rates, name)
+            await self._link.request(b"EXPIRE", rates, KEPT_SECONDS)
+            await self._publish({"lane": name, "reported": period is not None})
 
     async def _send_limit(self, name: str) -> None:
         """Pass on the adaptive limit of a lane."""
@@ -152,8 +165,11 @@ class LaneNews:
             await self._link.request(b"HSET", self._key, name, limit)
             await self._link.request(b"EXPIRE", self._key, KEPT_SECONDS)
             if is_cut:
-                cut = orjson.dumps({"by": self._sender, "lane": name, "limit": limit})
-                await self._link.request(b"PUBLISH", self._key, cut)
+                await self._publish({"lane": name, "limit": limit})
+
+    async def _publish(self, news: Mapping[str, Any]) -> None:
+        data = orjson.dumps({"by": self._sender, **news})
+        await self._link.request(b"PUBLISH", self._key, data)
 
     async def _listen(self) -> None:
         connection = await self._link.connect()
@@ -165,14 +181,28 @@ class LaneNews:
                         case [b"subscribe", *_]:
                             await self._take_kept()
                         case [b"message", _, bytes() as data]:
-                            cut = orjson.loads(data)
-                            if cut["by"] != self._sender:
-                                self._narrow(cut["lane"], cut["limit"])
+                            self._hear(orjson.loads(data))
         finally:
             connection.invalidate("listening has ended")
 
+    def _hear(self, news: Mapping[str, Any]) -> None:
+        """Handle the news of another worker."""
+        if news["by"] == self._sender:
+            return
+        if "limit" in news:
+            self._narrow(news["lane"], news["limit"])
+        else:
+            self._hear_rate(news["lane"], is_reported=news["reported"])
+
+    def _hear_rate(self, lane: str, *, is_reported: bool) -> None:
+        if is_reported:
+            self._reported.add(lane)
+        else:
+            self._reported.discard(lane)
+
     async def _take_kept(self) -> None:
-        """Cut the limits to those of the workers that were there before."""
+        """Take over the limits and rates of the workers that were there before."""
+        self._reported.update(await self._link.request(b"SMEMBERS", rates_key(self._key)))
         kept: Any = await self._link.request(b"HGETALL", self._key)
         pairs = kept.items() if isinstance(kept, dict) else zip(kept[::2], kept[1::2], strict=True)
         for name, limit in pairs:

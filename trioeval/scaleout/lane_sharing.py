@@ -10,8 +10,8 @@ Tokens are counted in windows of a minute. The lanes of the workers keep their o
 pass both, so the lane of one worker never starts more than it would alone.
 
 A wait that a server asks for pauses the shared slots, before any worker can start another call. A rate that
-it reports becomes a window of the same kind. A cut of the adaptive limit is published, and each other worker
-cuts its own limit to the same number.
+it reports becomes a window of the same kind, against which calls count while there is one. A cut of the
+adaptive limit is published, and each other worker cuts its own limit to the same number.
 
 Rejected: one owner of each lane (the default without Redis): all calls would go through one machine.
 
@@ -20,10 +20,12 @@ Laws: PACE, WIDTH, RETRY_AFTER.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
+from trioeval.errors import LimitError
 from trioeval.evaluation.lanes import merge_lane_limits
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import LaneSpec, Permit, Permits, Shortage
@@ -99,14 +101,25 @@ def shared_lane(spec: LaneSpec, run_id: str, *, cap: int | None = None) -> Share
         ("requests", reported_rate(f"{prefix}:reported", None)),
     ]
     made += [("requests", limit) for limit in _starts(prefix, spec)]
-    most = None
-    if spec.tpm is not None:
-        most = max(1, min(MOST, int(spec.tpm) + spec.token_burst))
+    most = most_tokens(spec)
+    if most is not None:
         made.append(("tokens", _window(f"{prefix}:tpm", most, _MINUTE)))
     if cap is not None:
         made.append(("slots", _slots(f"run:{run_id}:all:slots", cap)))
     keys = tuple(LimitKey(limit.key, unit) for unit, limit in made)
     return SharedLane(spec.name, keys, tuple(limit for _, limit in made), most)
+
+
+def retuned(spec: LaneSpec, command: Mapping[str, Any]) -> LaneSpec:
+    """Return a lane with the numbers of a command of the live view; others are unchanged.
+
+    Example:
+        >>> retuned(LaneSpec("gpt", 8, rpm=120), {"do": "retune", "lane": "gpt", "rpm": 60}).rpm
+        60
+    """
+    named = {"max_concurrency": "maxConcurrency", "rpm": "rpm", "tpm": "tpm"}
+    given = {field: command[name] for field, name in named.items() if command.get(name) is not None}
+    return attrs.evolve(spec, **given)
 
 
 def reported_rate(key: str, period: float | None) -> SharedLimit:
@@ -119,6 +132,11 @@ def reported_rate(key: str, period: float | None) -> SharedLimit:
     if period is None:
         return _window(key, MOST, _NO_RATE)
     return _window(key, _REPORTED_BURST, _REPORTED_BURST * period)
+
+
+def most_tokens(spec: LaneSpec) -> int | None:
+    """Return the tokens that the window of a lane grants in a minute; None without a rate of tokens."""
+    return None if spec.tpm is None else max(1, min(MOST, int(spec.tpm) + spec.token_burst))
 
 
 def _starts(prefix: str, spec: LaneSpec) -> Iterator[SharedLimit]:
@@ -157,21 +175,33 @@ def with_shared_lanes(prepared: PreparedSuite, lanes: Sequence[SharedLane]) -> P
 
 
 @attrs.frozen
-class CappedLimits:
-    """Shared limits for lanes with a rate of tokens, on which a call counts at most a minute's tokens.
+class LaneLimits:
+    """Shared limits of lanes, as the lanes of one worker count against them.
 
-    A lane may serve a call that exceeds a minute's tokens; a window never grants so many.
+    A lane may serve a call that exceeds a minute's tokens; a window never grants so many, so such a call
+    counts a whole minute. The window of the reported rate counts only while a rate is reported: it costs the
+    server as much as any other limit of a call, and mostly bounds nothing.
     """
 
     _limits: SharedLimits
+    _reported_rates: Mapping[str, str]
+    """The key of the reported rate, by lane."""
     _most_tokens: Mapping[str, int]
-    """By lane."""
+    """By lane that has a rate of tokens. May change; the limits follow later."""
+    _reported: Collection[str]
+    """The lanes whose server reports a rate to keep. May change."""
 
     def permits(self, lane: str, keys: Sequence[LimitKey]) -> Permits:
         """Return the permits of a lane."""
-        permits = self._limits.permits(lane, keys)
-        most = self._most_tokens.get(lane)
-        return permits if most is None else _CappedPermits(permits, most)
+        rate = self._reported_rates.get(lane)
+        if rate is None:
+            return self._limits.permits(lane, keys)
+        others = [one for one in keys if one.key != rate]
+        bounded, free = (self._limits.permits(lane, some) for some in (keys, others))
+        return _SharedLanePermits(
+            lambda: bounded if lane in self._reported else free,
+            lambda: self._most_tokens.get(lane, MOST),
+        )
 
     async def states(self) -> Sequence[LimitState]:
         """Return all limits, by key. A checkpoint."""
@@ -179,24 +209,39 @@ class CappedLimits:
 
 
 @attrs.frozen
-class _CappedPermits:
+class _SharedLanePermits:
     """The permits of one lane, for calls of at most so many tokens."""
 
-    _permits: Permits
-    _most: int
+    _permits: Callable[[], Permits]
+    _most: Callable[[], int]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """Return a permit that is available at once, or None; see `Permits`."""
-        return self._permits.take_nowait(index, min(tokens, self._most), money)
+        return self._permits().take_nowait(index, min(tokens, self._most()), money)
 
     async def take(
         self, index: int, tokens: int, money: float, on_shortage: Callable[[Shortage], None]
     ) -> Permit:
-        """Wait for a permit. A checkpoint."""
-        return await self._permits.take(index, min(tokens, self._most), money, on_shortage)
+        """Wait for a permit. A checkpoint.
+
+        Raises:
+            LimitError: As for the limits themselves.
+        """
+        while True:
+            most = self._most()
+            try:
+                return await self._permits().take(index, min(tokens, most), money, on_shortage)
+            except LimitError as error:
+                # The window has become smaller while the call waited.
+                if error.reason != "exceeds_capacity" or self._most() >= min(tokens, most):
+                    raise
 
 
-def capped(limits: SharedLimits, lanes: Sequence[SharedLane]) -> SharedLimits:
-    """Return shared limits on which no call of these lanes counts more tokens than its window grants."""
-    most = {lane.lane: lane.most_tokens for lane in lanes if lane.most_tokens is not None}
-    return CappedLimits(limits, most) if most else limits
+def reported_rates(lanes: Sequence[SharedLane]) -> dict[str, str]:
+    """Return the keys of the reported rates, by lane."""
+    return {lane.lane: lane.reported_rate for lane in lanes}
+
+
+def most_of(lanes: Sequence[SharedLane]) -> dict[str, int]:
+    """Return the tokens that the largest call counts, by lane that has a rate of tokens."""
+    return {lane.lane: lane.most_tokens for lane in lanes if lane.most_tokens is not None}

@@ -2,35 +2,50 @@
 
 `JournalledEvents` stands between the cluster and the coordinator. It notes up to which message of each worker
 the coordinator has everything, and removes from the journal what is durable in the store. If a worker is
-lost, it first passes on the messages that only the journal has, and then the loss.
+lost, it first passes on the messages that only the journal has, and then the loss. All other events wait
+for that, in their order, so that nothing of a worker that joins and is lost meanwhile is passed on twice or
+too early.
 
 Laws: RESUME, ONCE.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
 from coredis.exceptions import RedisError
 
+from trioeval.agent.journal import RunningAttempt
 from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite
+from trioeval.kernel import LaneSpec
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.providers import Reply
 from trioeval.scaleout.cluster import ClusterEvents
-from trioeval.scaleout.lane_news import news_key
-from trioeval.scaleout.lane_sharing import SharedLane, shared_lanes
-from trioeval.scaleout.messages import JournalPosition, Message, RejectedReply
+from trioeval.scaleout.lane_news import news_key, rates_key
+from trioeval.scaleout.lane_sharing import SharedLane, retuned, shared_lane, shared_lanes
+from trioeval.scaleout.messages import (
+    AttemptGone,
+    AttemptProcess,
+    CreatedJob,
+    JournalPosition,
+    Message,
+    RejectedReply,
+    WorkerWarning,
+)
 from trioeval.scaleout.plain_rows import FindStep
 from trioeval.scaleout.stream_journal import (
     JournalEntry,
     JournalKeys,
     JournalReader,
+    is_journalled,
     journal_format,
 )
 from trioeval.text import counted
@@ -48,9 +63,25 @@ class RecordedRun(Protocol):
         """Record replies of an earlier execution that are not recorded yet; return their number."""
         ...
 
+    def recover_job(self, key: CallKey, name: str | None, /) -> None:
+        """Record the job of a call of an earlier execution; None is its end."""
+        ...
+
+    def recover_attempt(self, task: str | None, attempt: RunningAttempt | str, /) -> None:
+        """Record a process of an agent of an earlier execution; a run id is the end of all of an attempt."""
+        ...
+
     async def durable(self) -> None:
         """Return when everything is durable, or has failed."""
         ...
+
+
+@attrs.frozen
+class _Loss:
+    """A worker that was lost, and its session at that time; None if it is unknown."""
+
+    worker: str
+    session: str | None
 
 
 @attrs.define(eq=False, repr=False)
@@ -68,20 +99,15 @@ class JournalledEvents:
     _events: ClusterEvents
     _reader: JournalReader
     _session_of: Callable[[str], str | None]
-    _run: RecordedRun
-    _warn: Callable[[str], None]
+    run: RecordedRun
+    warn: Callable[[str], None]
     received: dict[str, int] = attrs.field(init=False, factory=dict)
     """The number of the last message of each session that the coordinator has."""
     _stored: dict[str, int] = attrs.field(init=False, factory=dict)
-    _waiting: list[Callable[[], None]] = attrs.field(init=False, factory=list)
-    """Events that wait for the journal of a lost worker, in order."""
-    _losses: trio.MemorySendChannel[str] = attrs.field(init=False)
-    _lost: trio.MemoryReceiveChannel[str] = attrs.field(init=False)
-    _is_reading: bool = attrs.field(init=False, default=False)
+    _waiting: deque[Callable[[], None] | _Loss] = attrs.field(init=False, factory=deque)
+    """A loss whose journal is read, and all events after it, in order."""
+    _lost: trio.Event = attrs.field(init=False, factory=trio.Event)
     _has_warned: bool = attrs.field(init=False, default=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._losses, self._lost = trio.open_memory_channel[str](float("inf"))
 
     def on_worker(self, worker: str) -> None:
         """Pass a new worker on."""
@@ -89,15 +115,12 @@ class JournalledEvents:
 
     def on_loss(self, worker: str) -> None:
         """Read the journal of a lost worker, and pass its loss on after that."""
-        self._is_reading = True
-        self._losses.send_nowait(worker)
+        self._waiting.append(_Loss(worker, self._session_of(worker)))
+        self._lost.set()
 
     def on_messages(self, messages: Sequence[Message]) -> None:
         """Pass messages on, and note their numbers."""
-        self._events.on_messages([one for one in messages if not isinstance(one, JournalPosition)])
-        for one in messages:
-            if isinstance(one, JournalPosition):
-                self.received[one.session] = max(one.number, self.received.get(one.session, 0))
+        self._pass(partial(self._take, messages))
 
     def on_shard_end(self, number: int, error: Exception | None) -> None:
         """Pass the end of a shard on."""
@@ -105,11 +128,14 @@ class JournalledEvents:
 
     async def serve(self) -> None:
         """Handle losses, and trim the journal, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._handle_losses)
-            while True:
-                await trio.sleep(_TRIM_EVERY)
-                await self.trim()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._handle_losses)
+                while True:
+                    await trio.sleep(_TRIM_EVERY)
+                    await self.trim()
+        finally:
+            self._pass_waiting()
 
     async def trim(self) -> None:
         """Remove from the journal what is durable in the store. A checkpoint."""
@@ -120,26 +146,54 @@ class JournalledEvents:
         }
         if not received:
             return
-        await self._run.durable()
+        await self.run.durable()
         with contextlib.suppress(*_LOST):
             await self._reader.trim(received)
             self._stored |= received
 
     def _pass(self, event: Callable[[], None]) -> None:
-        if self._is_reading:
+        if self._waiting:
             self._waiting.append(event)
         else:
             event()
 
+    def _pass_waiting(self) -> None:
+        """Pass all events on that wait; the journals of lost workers are read at the end of the run."""
+        while self._waiting:
+            event = self._waiting.popleft()
+            if isinstance(event, _Loss):
+                self._events.on_loss(event.worker)
+            else:
+                event()
+
     async def _handle_losses(self) -> None:
-        async for worker in self._lost:
-            session = self._session_of(worker)
-            if session is not None:
-                await self._take_rest(session)
-            self._events.on_loss(worker)
-            self._is_reading = bool(self._lost.statistics().current_buffer_used)
-            while self._waiting and not self._is_reading:
-                self._waiting.pop(0)()
+        while True:
+            await self._lost.wait()
+            self._lost = trio.Event()
+            while self._waiting:
+                event = self._waiting[0]
+                if isinstance(event, _Loss):
+                    if event.session is not None:
+                        await self._take_rest(event.session)
+                    self._waiting.popleft()
+                    self._events.on_loss(event.worker)
+                else:
+                    self._waiting.popleft()
+                    event()
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        """Pass messages on, but those that the journal had, too."""
+        position = next((one for one in messages if isinstance(one, JournalPosition)), None)
+        others = [one for one in messages if not isinstance(one, JournalPosition)]
+        if position is not None:
+            session, number = position.session, position.number
+            known = self.received.get(session, 0)
+            if number - known < len(others):  # else it has none of them
+                first = number - sum(map(is_journalled, others)) + 1
+                numbers = itertools.count(first)
+                others = [one for one in others if not is_journalled(one) or next(numbers) > known]
+            self.received[session] = max(number, known)
+        self._events.on_messages(others)
 
     async def _take_rest(self, session: str) -> None:
         """Pass on the messages of a lost worker that did not arrive over Dask."""
@@ -150,10 +204,10 @@ class JournalledEvents:
                 async for entries in batches:
                     self._events.on_messages(_messages(entries))
                     self.received[session] = entries[-1].number
-        except (*_LOST, UsageError) as error:
+        except _LOST as error:
             if not self._has_warned:
                 self._has_warned = True
-                self._warn(f"the journal of a lost worker cannot be read: {error}")
+                self.warn(f"the journal of a lost worker cannot be read: {error}")
 
 
 def _messages(entries: Sequence[JournalEntry]) -> list[Message]:
@@ -174,10 +228,17 @@ class RunRedis:
     _limits: RedisLimits
     _keys: JournalKeys
     reader: JournalReader
-    _lanes: Sequence[SharedLane]
-    run: RecordedRun | None = None
-    """The record of the run; its rest is recorded and the journal deleted at the end, if it is set."""
-    events: JournalledEvents | None = None
+    _lanes: dict[str, SharedLane]
+    """The shared limits of lanes as they are defined, by lane."""
+    _specs: dict[str, LaneSpec]
+    """The lanes as they are now."""
+    _cap: int | None
+    """The most calls in flight on all lanes together."""
+    _tuned: set[str] = attrs.field(init=False, factory=set)
+    """The lanes that were changed since their limits were defined."""
+    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    events: JournalledEvents | None = attrs.field(init=False, default=None)
+    """The events of the cluster; if they are set, the rest is recorded and the journal deleted at the end."""
 
     def follow(
         self,
@@ -187,7 +248,6 @@ class RunRedis:
         warn: Callable[[str], None],
     ) -> JournalledEvents:
         """Return the events of the cluster with the journal; see `JournalledEvents`."""
-        self.run = run
         self.events = JournalledEvents(events, self.reader, session_of, run, warn)
         return self.events
 
@@ -199,22 +259,79 @@ class RunRedis:
         """
         try:
             await self.reader.begin()
-            for limit in {one.key: one for lane in self._lanes for one in lane.limits}.values():
+            limits = (one for lane in self._lanes.values() for one in lane.limits)
+            for limit in {one.key: one for one in limits}.values():
                 await self._limits.define(limit)
         except _LOST as error:
             msg = f"--on: the shared limits and the journal of the run need Redis: {error}"
             raise UsageError(msg) from error
 
+    def refusal(self, command: Mapping[str, Any]) -> str | None:
+        """Return the reason why the shared limits of a lane cannot follow a command; None if they can."""
+        lane = self._lanes.get(command["lane"])
+        if lane is None or command.get("rpm") is None:
+            return None
+        probe = self._shared(attrs.evolve(self._specs[lane.lane], rpm=1.0))
+        if {*probe.keys} <= {*lane.keys}:
+            return None
+        # Running calls count in no window of it.
+        return (
+            f"lane {lane.lane!r}: rpm cannot be changed on workers if the lane began without a rate; "
+            "set rpm in the suite"
+        )
+
+    def retune(self, command: Mapping[str, Any]) -> None:
+        """Let the shared limits of a lane follow a command that all lanes have executed."""
+        name = command["lane"]
+        if name in self._lanes:
+            self._specs[name] = retuned(self._specs[name], command)
+            self._tuned.add(name)
+            self._changed.set()
+
+    async def serve(self) -> None:
+        """Handle losses of workers and commands for lanes, and trim the journal, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self.events is not None:
+                nursery.start_soon(self.events.serve)
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                await self._follow_lanes()
+
+    async def _follow_lanes(self) -> None:
+        """Define the limits of changed lanes anew; the reported rate stays that of the server."""
+        for name in sorted(self._tuned):
+            made = self._shared(self._specs[name])
+            before = {one.key: one for one in self._lanes[name].limits}
+            try:
+                for limit in made.limits:
+                    if limit != before[limit.key]:
+                        await self._limits.define(limit)
+            except _LOST as error:
+                self._changed.set()
+                if self.events is not None:
+                    self.events.warn(
+                        f"the shared limits of lane {name!r} are not changed yet: {error}"
+                    )
+                await trio.sleep(_TRIM_EVERY)
+            else:
+                self._lanes[name] = made
+                self._tuned.discard(name)
+
+    def _shared(self, spec: LaneSpec) -> SharedLane:
+        return shared_lane(spec, self._keys.run_id, cap=self._cap)
+
     async def end(self) -> None:
         """Record what only the journal has, and delete everything of the run. A checkpoint."""
         await self.reader.end()  # a worker that joins only now must not create anything
-        if self.run is not None:
-            received = {} if self.events is None else self.events.received
-            await recover(self.reader, self.run, received)
-            await self.run.durable()
+        if self.events is not None:
+            run = self.events.run
+            await recover(self.reader, run, self.events.warn, self.events.received)
+            await run.durable()
             await self.reader.delete()
-        await self._link.request(b"DEL", news_key(self._keys.namespace, self._keys.run_id))
-        for key in {one.key for lane in self._lanes for one in lane.limits}:
+        news = news_key(self._keys.namespace, self._keys.run_id)
+        await self._link.request(b"DEL", news, rates_key(news))
+        for key in {one.key for lane in self._lanes.values() for one in lane.limits}:
             with contextlib.suppress(LimitError):
                 await self._limits.remove(key)
 
@@ -242,7 +359,15 @@ async def open_run_redis(
         keys = JournalKeys(settings.namespace, run_id)
         lanes = shared_lanes(prepared, run_id) if has_shared_lanes else ()
         limits = RedisLimits(link, settings.namespace)
-        redis = RunRedis(link, limits, keys, JournalReader(link, keys, find), lanes)
+        redis = RunRedis(
+            link,
+            limits,
+            keys,
+            JournalReader(link, keys, find),
+            {one.lane: one for one in lanes},
+            {one.name: one for one in prepared.lane_specs},
+            prepared.suite.evaluate_options.max_total_concurrency,
+        )
         await redis.begin()
         try:
             yield redis
@@ -255,15 +380,19 @@ async def open_run_redis(
 
 
 async def recover(
-    reader: JournalReader, run: RecordedRun, received: dict[str, int] | None = None
+    reader: JournalReader,
+    run: RecordedRun,
+    warn: Callable[[str], None],
+    received: dict[str, int] | None = None,
 ) -> int:
-    """Record the replies that only the journal of a run has; return their number. A checkpoint.
+    """Record what only the journal of a run has; return the number of replies. A checkpoint.
 
-    Rows are not recorded: they are made again from their replies.
+    Rows and cells of datasets are not recorded: they are made again from their replies.
 
     Args:
         reader: The journal.
         run: The record of the run.
+        warn: Called with entries that cannot be read; the others are recorded.
         received: The number up to which the messages of each session are recorded; updated.
 
     Raises:
@@ -285,16 +414,32 @@ async def recover(
         after = received.get(session, 0)
         async with contextlib.aclosing(reader.read(session, after)) as batches:
             async for entries in batches:
-                messages = _messages(entries)
-                calls = [
-                    one
-                    for one in messages
-                    if isinstance(one, CallRecord) and isinstance(one.answer, Reply)
-                ]
-                rejected = [one.key for one in messages if isinstance(one, RejectedReply)]
-                count += run.recover(calls, rejected)
+                count += _record(_messages(entries), run, warn)
                 received[session] = entries[-1].number
     return count
+
+
+def _record(messages: Sequence[Message], run: RecordedRun, warn: Callable[[str], None]) -> int:
+    """Record messages of an earlier execution; return the number of replies that were not recorded yet."""
+    calls: list[CallRecord] = []
+    rejected: list[CallKey] = []
+    for one in messages:
+        match one:
+            case CallRecord(answer=Reply()):
+                calls.append(one)
+            case RejectedReply():
+                rejected.append(one.key)
+            case CreatedJob():
+                run.recover_job(one.key, one.name)
+            case AttemptProcess():
+                run.recover_attempt(one.task, one.attempt)
+            case AttemptGone():
+                run.recover_attempt(one.task, one.run_id)
+            case WorkerWarning():
+                warn(one.text)
+            case _:
+                pass  # made again from the replies
+    return run.recover(calls, rejected)
 
 
 async def recover_run(
@@ -322,7 +467,7 @@ async def recover_run(
         reader = JournalReader(link, keys)
         try:
             received: dict[str, int] = {}
-            count = await recover(reader, run, received)
+            count = await recover(reader, run, warn, received)
             await run.durable()
             await reader.trim(received)  # a worker that has not noticed the loss may still add some
         except _LOST as error:

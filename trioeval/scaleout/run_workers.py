@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
+from trioeval.agent.journal import RunningAttempt
 from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.limits.open import requires_extra
@@ -43,6 +45,12 @@ class _Unrecorded:
         """Return 0: no execution continues it."""
         return 0
 
+    def recover_job(self, _key: CallKey, _name: str | None, /) -> None:
+        """Do nothing: no execution continues it."""
+
+    def recover_attempt(self, _task: str | None, _attempt: RunningAttempt | str, /) -> None:
+        """Do nothing: no execution continues it."""
+
     async def durable(self) -> None:
         """Do nothing. A checkpoint."""
         await trio.lowlevel.checkpoint()
@@ -59,6 +67,15 @@ class RunWorkers:
     """The Redis server of the suite; None without one."""
     datasets: SentDatasets = attrs.field(init=False, factory=SentDatasets)
     """The place of the groups of datasets."""
+
+    def steer(self, command: Mapping[str, Any]) -> None:
+        """Let all workers execute a command for one of their lanes, those that join later included."""
+        retune = None if self._redis is None else partial(self._redis.retune, command)
+        self.cluster.steer(command, retune)
+
+    def refusal(self, command: Mapping[str, Any]) -> str | None:
+        """Return the reason why the shared limits of a lane cannot follow a command; None if they can."""
+        return None if self._redis is None else self._redis.refusal(command)
 
     @asynccontextmanager
     async def coordinate(
@@ -107,7 +124,7 @@ class RunWorkers:
             _connected(self.cluster, coordinator, journalled),
             open_plain_nursery() as nursery,
         ):
-            nursery.start_soon(journalled.serve)
+            nursery.start_soon(self._redis.serve)
             yield coordinator
             nursery.cancel_scope.cancel("the suite has ended")
 

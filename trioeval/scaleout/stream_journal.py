@@ -3,25 +3,27 @@
 **The problem.** A worker sends each reply over Dask, in batches. If it is killed, or the coordinator is, what
 was on its way is lost, although it was paid.
 
-**The rule.** A worker adds each message to a stream of its own in the step in which the message is made; the
-number of a message is its id in the stream. The last number of a batch is sent with it, so the coordinator
-knows up to which message it has everything. What is durable in the store is removed from the stream. If a
-worker is lost, the coordinator first reads the messages that it lacks, and places the rows of the worker
-again after that. If the coordinator is lost, the run that continues reads what is left of all streams before
-it starts a row.
+**The rule.** A worker adds each message to a stream of its own as soon as it is made. The messages of two
+milliseconds are one entry, whose id is the number of its last message; a batch over Dask ends where an entry
+ends, too. The last number of a batch is sent with it, so the coordinator knows up to which message it has
+everything. What is durable in the store is removed from the stream. If a worker is lost, the coordinator
+first reads the messages that it lacks, and places the rows of the worker again after that. If the coordinator
+is lost, the run that continues reads what is left of all streams before it starts a row.
 
 One stream for each worker, and not one for all: numbers are in the order of their stream, so the stream can
 be cut at a number without being read. Adding is pipelined: nothing waits for the server. If the server is
 lost, the messages still go over Dask, and only what is on its way at the death of a worker is lost with it.
 
-Law: RESUME.
+An entry that cannot be read is left out with a warning, and the rest is read: others may write to the server.
+
+Laws: RESUME, ONCE.
 """
 
 import contextlib
 import io
 import pickle
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -29,24 +31,46 @@ import trio
 from coredis.connection import BaseConnection
 from coredis.exceptions import RedisError
 
+from trioeval.columns.journal import MadeRecord
+from trioeval.columns.result import DroppedRow
 from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.journal import CallRecord
 from trioeval.evaluation.row import Row
 from trioeval.limits.redis import RedisLink
 from trioeval.providers.secrets import spellings, surely_keys
-from trioeval.scaleout.messages import ROW, Message, Needs, RejectedReply, pack, unpack
+from trioeval.scaleout.dataset_messages import DatasetMessage, JobCost
+from trioeval.scaleout.messages import (
+    ROW,
+    AttemptGone,
+    AttemptProcess,
+    CreatedJob,
+    Message,
+    Needs,
+    RejectedReply,
+    WorkerWarning,
+    pack,
+    unpack,
+)
 from trioeval.scaleout.needs import versions
 from trioeval.scaleout.plain_rows import FindStep
 
-FORMAT = 1
+FORMAT = 2
 """Increased with every change of the messages that an earlier reader would misread."""
 KEPT_SECONDS = 7 * 86_400
 """Seconds without any message after which a stream is deleted, because its run was not continued."""
 _READ = 200  # entries of one answer
+_GATHERED_FOR = (
+    0.002  # seconds; a call and its row are often one entry, which costs the server the half
+)
 _RECONNECT = 1.0
 _LOST = (LimitError, RedisError, OSError, TimeoutError)
 """The exceptions of a server that does not answer, or not as it should."""
 
+JOURNALLED = (CallRecord, Row, RejectedReply, CreatedJob, AttemptProcess, AttemptGone)
+"""The messages whose loss would break a promise: rows and replies, the jobs of calls, which are paid as well,
+and the processes of agents, which the next worker must end."""
+_MADE = (MadeRecord, DroppedRow, JobCost)
+"""The same of news of datasets: the costs of cells count once if all or none of these arrive."""
 _DATA, _MASKED = b"d", b"m"
 _RUN = "run"
 """The field of the hash of sessions that exists while the run runs."""
@@ -152,7 +176,7 @@ def _without_rows(data: bytes) -> Any:
     return replies, [(kind, one) for kind, one in written if kind != ROW]
 
 
-def _no_rows(_task: str | None, _index: int) -> NoReturn:
+def _no_row(_task: str | None, _index: int) -> NoReturn:
     raise LookupError("rows are left out")
 
 
@@ -163,8 +187,52 @@ class JournalEntry:
     number: int
     """From 1, in the order of its worker."""
     message: Message
+    """A `WorkerWarning` instead of one that cannot be read."""
     is_masked: bool = False
     """True if a secret was removed from it."""
+
+
+def is_journalled(message: Message) -> bool:
+    """Return whether a message is also added to the stream of its worker."""
+    if isinstance(message, DatasetMessage):
+        return isinstance(message.news, _MADE)
+    return isinstance(message, JOURNALLED)
+
+
+def read_entry(stream: str, line: Any, find: FindStep | None) -> Sequence[JournalEntry]:
+    """Return the messages of an entry of a stream; a warning if they cannot be read.
+
+    Args:
+        stream: The name of the stream.
+        line: The entry as the server returns it.
+        find: Returns what is not sent with a row; None leaves rows out.
+    """
+    name, pairs = line
+    number = _number(line)
+    fields = (
+        pairs if isinstance(pairs, Mapping) else dict(zip(pairs[::2], pairs[1::2], strict=True))
+    )
+    try:
+        data = fields[_DATA]
+        messages = unpack(data, find or _no_row, loads=read_safely if find else _without_rows)
+        if not all(map(is_journalled, messages)):
+            raise ValueError("it has messages of other kinds")  # noqa: TRY301 - as of other bytes
+    except Exception as error:  # noqa: BLE001 - other bytes may raise anything as they are unpickled
+        reason = str(error) or type(error).__name__
+        text = (
+            f"entry {bytes(name).decode()} of the stream {stream} in Redis cannot be read ({reason}): "
+            "it is left out, and what it recorded is made again"
+        )
+        return [JournalEntry(number, WorkerWarning(text))]
+    first = number - len(messages) + 1
+    return [
+        JournalEntry(first + place, one, _MASKED in fields) for place, one in enumerate(messages)
+    ]
+
+
+def _number(line: Any) -> int:
+    """Return the number of the last message of an entry."""
+    return int(bytes(line[0]).partition(b"-")[0])
 
 
 # The side of a worker.
@@ -180,6 +248,7 @@ class WorkerJournal:
         session: The id of the worker's session.
         mask: The secrets of the suite.
         warn: Called once in each outage of the server.
+        pack: Returns messages as bytes.
     """
 
     _link: RedisLink
@@ -187,12 +256,16 @@ class WorkerJournal:
     session: str
     _mask: SecretMask
     _warn: Callable[[str], None]
+    _pack: Callable[[Sequence[Message]], bytes] = attrs.field(default=pack, kw_only=True)
     number: int = 0
     """The number of the last message."""
     _connection: BaseConnection | None = None
+    _waiting: list[Message] = attrs.field(factory=list)
+    """The messages that are not sent yet; the last one has the last number."""
+    _added: trio.Event = attrs.field(factory=trio.Event)
     _requests: deque[Any] = attrs.field(factory=deque)
     """Requests without an answer yet, in order."""
-    _added: trio.Event = attrs.field(factory=trio.Event)
+    _requested: trio.Event = attrs.field(factory=trio.Event)
 
     async def open(self) -> None:
         """Create the stream. A checkpoint.
@@ -213,33 +286,64 @@ class WorkerJournal:
         self._connection = await self._link.connect()
 
     def add(self, message: Message) -> None:
-        """Send a message to the stream in this step, unless it is a warning; never waits or raises."""
-        if not isinstance(message, CallRecord | Row | RejectedReply):
+        """Send a message to the stream soon, if its loss matters; never waits or raises."""
+        if not is_journalled(message):
             return
         self.number += 1
+        if self._connection is not None:
+            self._waiting.append(message)
+            self._added.set()
+
+    def send(self) -> None:
+        """Send the messages that wait, as one entry; never waits or raises."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        data = self._pack(waiting)
+        masked = self._mask.apply(data)
+        if masked is data or len(waiting) == 1:
+            self._request(self.number, masked, is_masked=masked is not data)
+            return
+        for number, one in enumerate(waiting, self.number - len(waiting) + 1):
+            data = self._pack([one])  # the others of a masked message can be used as replies
+            masked = self._mask.apply(data)
+            self._request(number, masked, is_masked=masked is not data)
+
+    def _request(self, number: int, data: bytes, *, is_masked: bool) -> None:
+        """Add an entry whose last message has a number."""
         if self._connection is None:
             return
-        data = pack([message])
-        masked = self._mask.apply(data)
-        fields = (_DATA, masked) if masked is data else (_DATA, masked, _MASKED, b"1")
-        stream, number = self._keys.stream(self.session), f"{self.number}-0"
+        fields = (_DATA, data, _MASKED, b"1") if is_masked else (_DATA, data)
+        stream = self._keys.stream(self.session)
         try:
             # Not created again: the run has ended if the stream is gone.
             self._requests.append(
                 self._connection.create_request(
-                    b"XADD", stream, "NOMKSTREAM", number, *fields, decode=False
+                    b"XADD", stream, "NOMKSTREAM", f"{number}-0", *fields, decode=False
                 )
             )
         except _LOST as error:
             self._lose(error)
-        self._added.set()
+        self._requested.set()
 
     async def serve(self) -> None:
-        """Read the answers of the server, and reconnect when it is lost, until cancelled."""
+        """Send messages, read the answers of the server, and reconnect when it is lost, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_continuously)
+            nursery.start_soon(self._take_answers)
+
+    async def _send_continuously(self) -> None:
         while True:
             await self._added.wait()
+            self._added = trio.Event()
+            await trio.sleep(_GATHERED_FOR)
+            self.send()
+
+    async def _take_answers(self) -> None:
+        while True:
+            await self._requested.wait()
             if not self._requests:
-                self._added = trio.Event()
+                self._requested = trio.Event()
             while self._requests:
                 await self._take_answer()
             if self._connection is None:
@@ -259,7 +363,8 @@ class WorkerJournal:
 
     def _lose(self, error: Exception) -> None:
         self._requests.clear()
-        self._added.set()
+        self._waiting.clear()
+        self._requested.set()
         if self._connection is not None:
             self._connection.invalidate("the journal is lost")
             self._connection = None
@@ -336,7 +441,6 @@ class JournalReader:
         Raises:
             LimitError: The server is unreachable.
             RedisError: It refuses.
-            UsageError: They cannot be read.
         """
         stream = self._keys.stream(session)
         while True:
@@ -344,37 +448,12 @@ class JournalReader:
             found = await self._link.request(
                 b"XRANGE", stream, start, "+", "COUNT", _READ, decode=False
             )
-            entries = [entry for line in found for entry in self._entries(line)]
-            if not entries:
+            if not found:
                 return
-            yield entries
-            after = entries[-1].number
-
-    def _entries(self, line: Any) -> Iterator[JournalEntry]:
-        name, pairs = line
-        fields = (
-            pairs if isinstance(pairs, Mapping) else dict(zip(pairs[::2], pairs[1::2], strict=True))
-        )
-        number = int(bytes(name).partition(b"-")[0])
-        try:
-            if self._find is None:
-                messages = unpack(fields[_DATA], _no_rows, loads=_without_rows)
-            else:
-                messages = unpack(fields[_DATA], self._find, loads=read_safely)
-        except (
-            pickle.UnpicklingError,
-            AttributeError,
-            ImportError,
-            EOFError,
-            KeyError,
-            TypeError,
-            ValueError,
-            IndexError,
-        ) as error:
-            msg = f"message {number} of the journal in Redis cannot be read: {error}"
-            raise UsageError(msg) from error
-        for message in messages:
-            yield JournalEntry(number, message, _MASKED in fields)
+            read = (one for line in found for one in read_entry(stream, line, self._find))
+            if entries := [one for one in read if one.number > after]:
+                yield entries
+            after = _number(found[-1])
 
     async def trim(self, stored: Mapping[str, int]) -> None:
         """Remove the messages up to a number from the stream of each session. A checkpoint.

@@ -308,7 +308,8 @@ class WorkerSession:
 
         lane = None if self._lanes is None else self._lanes.by_name.get(command["lane"])
         if lane is not None and self._reporter is not None:
-            steer_lane(lane, command)
+            if steer_lane(lane, command) is None and self._redis is not None:
+                self._redis.steer(command)
             self._reporter.report()
 
     def _open_cache(self, file: CacheFile) -> AbstractAsyncContextManager[ReplyCache]:
@@ -340,6 +341,7 @@ class WorkerSession:
             self._options.redis_run,
             self.id,
             has_shared_lanes=shares_lanes(prepared, lane_owner=self._options.lane_owner),
+            pack=self._batch.packed,
             warn=self._warn,
         )
         self._redis = await stack.enter_async_context(opened)

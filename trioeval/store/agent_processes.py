@@ -11,7 +11,7 @@ from trioeval.store.records import plain
 from trioeval.store.run_list import key_range
 from trioeval.store.schema import INDEX_BITS
 from trioeval.store.writer import StoredTask
-from trioeval.store.writes import InsertTable, insert
+from trioeval.store.writes import InsertTable, earlier, insert
 
 _RUNNING = InsertTable(
     "running_attempt",
@@ -41,6 +41,13 @@ class StoredAgents(StoredTask, AgentJournal):
             insert(connection, _RUNNING, [line])
 
         self._step(write)
+
+    def recover(self, attempt: RunningAttempt | str, /) -> None:
+        """Record a process of an earlier execution; a run id is the end of all of an attempt."""
+        if isinstance(attempt, str):
+            self.gone(attempt)
+        else:
+            attrs.evolve(self, place=earlier(self._place)).started(attempt)
 
     def gone(self, run_id: str, /) -> None:
         """Record that no process of an attempt is left."""

@@ -65,6 +65,13 @@ class StoredJob:
         self.note(name)
         await self._writer.wait_done(urgent=True)
 
+    def recover(self, name: str | None, /) -> None:
+        """Record the name of a job that an earlier execution created; None is its end."""
+        if name is None:
+            self.drop()
+        else:
+            self.note(name)
+
     def drop(self) -> None:
         """Remove the record."""
         if self.find() is None:

@@ -19,7 +19,6 @@ from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply, ReusedRows
 from trioeval.evaluation.status import has_ended
 from trioeval.kernel.events import Event, LaneClosed, LimitChanged, Throttled, Waiting, WaitReason
-from trioeval.providers.base import KeptJob
 from trioeval.providers.secrets import hide_in
 from trioeval.report.formats.json import compact
 from trioeval.report.head import config_tests
@@ -74,6 +73,7 @@ from trioeval.store.writes import (
 T = TypeVar("T")
 
 if TYPE_CHECKING:
+    from trioeval.agent.journal import RunningAttempt
     from trioeval.columns.result import DatasetResult
     from trioeval.store.agent_processes import StoredAgents
     from trioeval.store.dataset import StoredDataset
@@ -245,6 +245,16 @@ class StoredRun(RunJournal):
                 self.reject(key)
         return len(new)
 
+    def recover_job(self, key: CallKey, name: str | None, /) -> None:
+        """Record the job of a call that an earlier execution created; None is its end."""
+        if key.task in self._place.parts:
+            self.job(key).recover(name)
+
+    def recover_attempt(self, task: str | None, attempt: RunningAttempt | str, /) -> None:
+        """Record a process of an agent of an earlier execution; a run id is the end of all of an attempt."""
+        if task in self._place.parts:
+            self.agents(task).recover(attempt)
+
     def row(self, row: Row, /) -> None:
         """Record a row, replacing an earlier record of it.
 
@@ -344,7 +354,7 @@ class StoredRun(RunJournal):
                 )
             return None
 
-    def job(self, key: CallKey, /) -> KeptJob:
+    def job(self, key: CallKey, /) -> StoredJob:
         """Return the record of the job of a call."""
         return StoredJob(key, self._place, self._writer, self._read, self._jobs)
 

@@ -405,6 +405,11 @@ def call_write(place: RunPlace, call: CallRecord) -> LineWrite[CallRecord]:
     return LineWrite(CALL, place, call.key.task, call.key.index, call, _call_columns)
 
 
+def earlier(place: RunPlace) -> RunPlace:
+    """Return the place of the execution before: a run does not read its own records again."""
+    return attrs.evolve(place, execution=max(1, place.execution - 1))
+
+
 def recovered_calls(
     connection: sqlite3.Connection, place: RunPlace, calls: Iterable[CallRecord]
 ) -> Sequence[LineWrite[CallRecord]]:
@@ -412,10 +417,9 @@ def recovered_calls(
 
     Calls of tasks that the run no longer has are left out.
     """
-    # As of an earlier execution: a run does not read its own replies again.
-    earlier = attrs.evolve(place, execution=max(1, place.execution - 1))
+    before = earlier(place)
     return [
-        call_write(earlier, one)
+        call_write(before, one)
         for one in calls
         if one.key.task in place.parts
         and not has_reply(connection, place.key(one.key.task, one.key.index), one.key)

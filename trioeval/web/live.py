@@ -62,6 +62,8 @@ class Steering:
     """Cancels running rows, like the second Ctrl-C."""
     forward: Callable[[Mapping[str, Any]], None] | None = None
     """Gets each executed command for a lane, for the same lanes in other processes."""
+    refusal: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Returns the reason why other processes cannot execute a command for a lane; None if they can."""
 
     def obey(self, command: Mapping[str, Any], process: int | None = None) -> str | None:
         """Execute a command completely or not at all; synchronous, in the run's Trio thread.
@@ -87,7 +89,9 @@ class Steering:
         lane = self._lane(command.get("lane"))
         if isinstance(lane, str):
             return lane
-        refusal = steer_lane(lane, command)
+        refusal = None if self.refusal is None else self.refusal(command)
+        if refusal is None:
+            refusal = steer_lane(lane, command)
         if refusal is None and self.forward is not None:
             self.forward(command)
         return refusal

@@ -387,6 +387,7 @@ class Execution:
                 stop=self.stopping.stop_from_outside,
                 cancel=self.stopping.cancel_from_outside,
                 forward=None if workers is None else workers.steer,
+                refusal=None if workers is None else workers.refusal,
             )
             async with (
                 serve_live(

@@ -155,7 +155,11 @@ class OpenWorkers:
 
     def steer(self, command: Mapping[str, Any]) -> None:
         """Let all workers execute a command for one of their lanes, those that join later included."""
-        self._workers.cluster.steer(command)
+        self._workers.steer(command)
+
+    def refusal(self, command: Mapping[str, Any]) -> str | None:
+        """Return the reason why the shared limits of a lane cannot follow a command; None if they can."""
+        return self._workers.refusal(command)
 
     async def serve(
         self,
