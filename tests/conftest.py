@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,20 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+_ALL_SLOW = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip modules without a test that markers select: each worker imports all others, some with large SDKs."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    selected = config.getoption("markexpr")
+    text = collection_path.read_text(encoding="utf-8")
+    if selected == "slow":
+        return "slow" not in text or None
+    return (selected.startswith("not slow") and _ALL_SLOW.search(text) is not None) or None
 
 
 @pytest.hookimpl(wrapper=True)
