@@ -1,14 +1,14 @@
 """Runs of programs on workers, through the public functions."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from clusters import local_cluster, plain
+from clusters import plain
 from distributed import LocalCluster
 
 import trioeval
@@ -27,12 +27,6 @@ SUITE: dict[str, Any] = {
         for number in range(ROWS)
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with local_cluster(2) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
