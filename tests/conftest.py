@@ -54,7 +54,7 @@ _ALL_SLOW = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b", re.MULT
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip modules without a test that markers select: each worker imports all others, some with large SDKs."""
+    """Skip modules without a selected test: each process of pytest imports all others, with their SDKs."""
     if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
         return None
     selected = config.getoption("markexpr")
