@@ -2,9 +2,13 @@
 
 import gc
 import os
+import re
 import signal
 import sys
+import time
 from collections import Counter
+from contextlib import chdir
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from browser import Browser
+    from distributed import LocalCluster
 
 # The output of runs is compared, so it must be the same in a step of GitHub Actions.
 for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
@@ -43,6 +48,20 @@ settings.register_profile(
 )
 settings.register_profile("deep", _COMMON, max_examples=20_000)
 settings.load_profile(os.environ.get("TRIOEVAL_PROFILE", "quick"))
+
+
+_ALL_SLOW = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip modules without a selected test: each process of pytest imports all others, with their SDKs."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    selected = config.getoption("markexpr")
+    text = collection_path.read_text(encoding="utf-8")
+    if selected == "slow":
+        return "slow" not in text or None
+    return (selected.startswith("not slow") and _ALL_SLOW.search(text) is not None) or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +107,27 @@ def _runtime_folder() -> "Iterator[None]":
     with TemporaryDirectory(prefix="te-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         yield
+
+
+@pytest.fixture(scope="session")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalCluster]":
+    """Provide two worker processes to all tests that need not start them themselves."""
+    from clusters import local_cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALEOUT_TEST_KEY", "k")
+        with chdir(tmp_path_factory.mktemp("cluster")), local_cluster(2) as started:
+            yield started
+
+
+@pytest.fixture
+def cluster(two_workers: "LocalCluster") -> "LocalCluster":
+    """Provide the two worker processes; one that another test has killed is started again."""
+    ends_at = time.monotonic() + 60
+    while len(two_workers.scheduler.workers) < 2:
+        assert time.monotonic() < ends_at, "a killed worker was not started again"
+        time.sleep(0.02)
+    return two_workers
 
 
 @pytest.fixture(scope="module")

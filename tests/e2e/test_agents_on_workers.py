@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from agent_suites import Bench, agent_of, finish, wait_until
+from distributed import LocalCluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -92,10 +93,11 @@ def wait_ended(process: int) -> None:
         assert ended, f"process {process} remains"
 
 
-def test_cases_on_workers_equal_those_of_one_process(tmp_path: Path) -> None:
+def test_cases_on_workers_equal_those_of_one_process(cluster: LocalCluster, tmp_path: Path) -> None:
     """Attempts, outputs, workspaces, assertions in them, and dependencies."""
     found = []
-    for name, words in (("here", ("s.json",)), ("there", ON)):
+    on = ("--on", cluster.scheduler_address)
+    for name, words in (("here", ("s.json",)), ("there", ("s.json", *on))):
         bench = Bench(tmp_path / name)
         bench.folder.mkdir()
         bench.write(
@@ -177,11 +179,8 @@ def test_a_case_of_a_killed_worker_continues_with_its_next_attempt(tmp_path: Pat
     assert agent["message"] == "done after 2 attempts"
 
 
-@pytest.mark.parametrize("on", [(), ("--on", "local:2")])
-def test_a_killed_run_ends_the_agents_of_its_workers_and_is_continued(
-    tmp_path: Path, on: tuple[str, ...]
-) -> None:
-    """Laws RESUME, LEAK and ONCE: here or on workers, with the next attempt."""
+def test_a_killed_run_ends_the_agents_of_its_workers_and_is_continued(tmp_path: Path) -> None:
+    """Laws RESUME, LEAK and ONCE: here, with the next attempt."""
     bench = Bench(tmp_path)
     bench.write({"a": HELD_ONCE, "b": ONCE}, maxRestarts=5)
     with bench.run(*ON) as program:
@@ -190,14 +189,16 @@ def test_a_killed_run_ends_the_agents_of_its_workers_and_is_continued(
         program.wait()
         wait_ended(bench.pid("a.worker"))
     wait_ended(bench.pid("left"))
-    with bench.program("resume", *on, "--no-progress", "--no-table", "-o", "rows.jsonl") as again:
+    with bench.program("resume", "--no-progress", "--no-table", "-o", "rows.jsonl") as again:
         finish(again, 0)
     assert bench.log.count("a 1 clean") == 1
     assert [line for line in bench.started() if line.startswith("a")] == ["a 0", "a 1", "a 1"]
     assert [one["number"] for one in agent_of(bench.rows["a"])["attempts"]] == [0, 1]
 
 
-def test_an_interrupt_lets_attempts_end_and_starts_no_more(tmp_path: Path) -> None:
+def test_an_interrupt_lets_attempts_end_and_starts_no_more(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """Law DRAIN: the case of a running attempt is left for `resume`."""
     bench = Bench(tmp_path)
     script = 'log held\nhold\ncase $TRIOEVAL_ATTEMPT in 1) touch "$TRIOEVAL_DONE";; esac\n'
@@ -210,7 +211,8 @@ def test_an_interrupt_lets_attempts_end_and_starts_no_more(tmp_path: Path) -> No
         bench.release("a")
         finish(program, 130)
     assert bench.started() == ["a 0"]
-    with bench.program("resume", "--on", "local:2", "--no-progress", "--no-table") as again:
+    on = ("--on", cluster.scheduler_address)
+    with bench.program("resume", *on, "--no-progress", "--no-table") as again:
         bench.release("a")
         finish(again, 0)
     assert bench.started() == ["a 0", "a 1"]

@@ -29,6 +29,7 @@ from built_datasets import (
     whole,
     write,
 )
+from distributed import LocalCluster
 from held_server import HeldServer, held_server
 from scaleout_command import command, processes_of, wait_gone
 from test_dataset_kills import is_recorded
@@ -41,6 +42,13 @@ pytestmark = [
 ]
 
 ON = ("--on", "local:2", "--no-cache")
+"""Workers of the run, which tests kill or end with it."""
+
+
+@pytest.fixture
+def on(cluster: LocalCluster) -> tuple[str, ...]:
+    """Return the flags of a run on the workers that all tests share."""
+    return ("--on", cluster.scheduler_address, "--no-cache")
 
 
 @pytest.fixture(name="server", scope="module")
@@ -107,7 +115,7 @@ def served(server: HeldServer, since: int) -> Counter[str]:
 
 
 def test_a_dataset_on_workers_has_the_bytes_of_one_process(
-    tmp_path: Path, server: HeldServer
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
 ) -> None:
     """Each request is made once, and the run is stored as any other."""
     suite = suite_of(server.url)
@@ -115,7 +123,7 @@ def test_a_dataset_on_workers_has_the_bytes_of_one_process(
     ideal = Counter(server.prompts[-CALLS:])
     write(tmp_path, suite)
     since = len(server.prompts)
-    assert "exit 0" in finish(tmp_path, "s.json", *ON)
+    assert "exit 0" in finish(tmp_path, "s.json", *on)
     assert served(server, since) == ideal
     assert files_of(tmp_path) == wanted
     assert recorded(tmp_path) == recorded(tmp_path, "call") == CALLS
@@ -153,9 +161,9 @@ def test_groups_of_killed_workers_are_made_with_their_recorded_cells(
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("resumed_on", [ON, ("--no-cache",)], ids=["workers", "one process"])
+@pytest.mark.parametrize("where", ["workers", "one process"])
 def test_an_interrupted_dataset_continues_on_workers_and_without(
-    tmp_path: Path, server: HeldServer, resumed_on: tuple[str, ...]
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...], where: str
 ) -> None:
     """DRAIN, RESUME: what runs at Ctrl-C ends, and no request is repeated."""
     suite = suite_of(server.url)
@@ -176,12 +184,14 @@ def test_an_interrupted_dataset_continues_on_workers_and_without(
         wait_gone(process.pid)
     assert process.returncode == 130, text
     assert recorded(tmp_path) >= 10 + WIDTH
-    finish(tmp_path, "resume", *resumed_on)
+    finish(tmp_path, "resume", *(on if where == "workers" else ("--no-cache",)))
     assert served(server, since) == ideal
     assert files_of(tmp_path) == wanted
 
 
-def test_a_killed_run_of_a_dataset_continues_on_workers(tmp_path: Path, server: HeldServer) -> None:
+def test_a_killed_run_of_a_dataset_continues_on_workers(
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
+) -> None:
     """RESUME: the recorded cells are sent to the workers of the next execution."""
     suite = suite_of(server.url)
     wanted = whole(tmp_path / "whole", suite)
@@ -196,7 +206,7 @@ def test_a_killed_run_of_a_dataset_continues_on_workers(tmp_path: Path, server: 
         process.wait()
         server.forget_held()
         wait_gone(process.pid)
-    assert "exit 0" in finish(tmp_path, "resume", *ON)
+    assert "exit 0" in finish(tmp_path, "resume", *on)
     requests = served(server, since)
     assert requests.keys() == ideal.keys()
     assert requests.total() == CALLS + WIDTH
@@ -204,7 +214,7 @@ def test_a_killed_run_of_a_dataset_continues_on_workers(tmp_path: Path, server: 
 
 
 def test_columns_and_processors_of_all_kinds_run_on_workers(
-    tmp_path: Path, server: HeldServer
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
 ) -> None:
     """Also those that need a whole group, or the whole dataset."""
     suite = columns_of_all_kinds(server)
@@ -218,7 +228,7 @@ def test_columns_and_processors_of_all_kinds_run_on_workers(
     since = len(server.prompts)
     finish(tmp_path / "whole", "s.json", "--no-cache")
     ideal, since = served(server, since), len(server.prompts)
-    finish(tmp_path, "s.json", *ON)
+    finish(tmp_path, "s.json", *on)
     assert served(server, since) == ideal
     assert files_of(tmp_path) == files_of(tmp_path / "whole")
     rows = rows_of(tmp_path)
@@ -228,7 +238,9 @@ def test_columns_and_processors_of_all_kinds_run_on_workers(
     assert stored(tmp_path, dropped) == stored(tmp_path / "whole", dropped)
 
 
-def test_rows_of_an_earlier_task_are_seeds_on_workers(tmp_path: Path, server: HeldServer) -> None:
+def test_rows_of_an_earlier_task_are_seeds_on_workers(
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
+) -> None:
     """Each worker gets the rows of its groups, also if they are in files."""
     size = {"name": "length", "type": "expression", "template": "{{ said | length }}", "as": "int"}
     words = [{"vars": {"word": f"w{place}"}} for place in range(7)]
@@ -254,7 +266,7 @@ def test_rows_of_an_earlier_task_are_seeds_on_workers(tmp_path: Path, server: He
     ]
     folders = tmp_path / "whole", tmp_path / "workers"
     requests = []
-    for folder, more in zip(folders, [("--no-cache",), ON], strict=True):
+    for folder, more in zip(folders, [("--no-cache",), on], strict=True):
         folder.mkdir()
         write(folder, suite)
         since = len(server.prompts)
@@ -277,7 +289,7 @@ def count(start, rows):
 
 
 def test_a_column_in_the_order_of_groups_is_made_by_one_worker(
-    tmp_path: Path, server: HeldServer
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
 ) -> None:
     """The groups come in their order, in one process."""
     column = {
@@ -291,7 +303,7 @@ def test_a_column_in_the_order_of_groups_is_made_by_one_worker(
     suite = suite_of(server.url)
     suite["tasks"] = [made(column, llm("first", "first {{ count }}"))]
     folders = tmp_path / "whole", tmp_path / "workers"
-    for folder, more in zip(folders, [("--no-cache",), ON], strict=True):
+    for folder, more in zip(folders, [("--no-cache",), on], strict=True):
         folder.mkdir()
         (folder / "gen.py").write_text(_ORDERED)
         write(folder, suite)
@@ -307,7 +319,9 @@ def refuse(row):
 """
 
 
-def test_too_many_failures_end_a_dataset_on_all_workers(tmp_path: Path, server: HeldServer) -> None:
+def test_too_many_failures_end_a_dataset_on_all_workers(
+    tmp_path: Path, server: HeldServer, on: tuple[str, ...]
+) -> None:
     """Every row has an outcome, and most of them are never asked for."""
     column = {"name": "bad", "type": "python", "target": "file://gen.py:refuse", "requires": ["a"]}
     suite = suite_of(server.url)
@@ -315,7 +329,7 @@ def test_too_many_failures_end_a_dataset_on_all_workers(tmp_path: Path, server: 
     (tmp_path / "gen.py").write_text(_REFUSES)
     write(tmp_path, suite)
     since = len(server.prompts)
-    text = finish(tmp_path, "s.json", *ON, code=100)
+    text = finish(tmp_path, "s.json", *on, code=100)
     assert "too many calls failed permanently" in text
     assert not served(server, since)
     counts = dict(stored(tmp_path, "SELECT cause, count(*) FROM dropped_row GROUP BY cause"))

@@ -1,9 +1,12 @@
 """The laws of limits and leases, over the ledger."""
 
+import pytest
 from hypothesis import settings
 from limits_machine import machine
 
 from trioeval.limits.ledger import LimitLedger
+
+pytestmark = pytest.mark.slow
 
 
 class LedgerSubject:

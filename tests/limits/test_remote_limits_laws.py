@@ -7,6 +7,7 @@ from random import Random
 from typing import Literal
 
 import attrs
+import pytest
 import trio
 from faulty_network import ArrivedRequest, Fault, FaultyNetwork, faults
 from hypothesis import event, given
@@ -173,6 +174,7 @@ async def visit(limits: RemoteLimits, customer: Customer, index: int, trace: Tra
     record.left_at = trio.current_time()
 
 
+@pytest.mark.slow
 @given(cases(), st.random_module())
 def test_the_laws_of_leases_hold_over_any_network(case: Case, _random: object) -> None:
     """They hold for lost, late, cancelled and repeated messages."""
@@ -253,6 +255,7 @@ def check_cancelled_calls_leave_in_that_step_and_all_others_are_served(trace: Tr
         assert one.left_at < LONG_ENOUGH / 2
 
 
+@pytest.mark.slow
 @given(cases())
 def test_without_faults_the_first_waiter_never_waits_in_vain(case: Case) -> None:
     """EAGER over a network without delays: a slot of the same program is taken when it is free."""

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trioeval.errors import Fault
-from trioeval.kernel import Done, LaneSpec, LimitChanged, Outcome
+from trioeval.kernel import Done, LaneSpec, LimitChanged
 from trioeval.testing import (
     AttemptScript,
     CallScript,
@@ -147,22 +147,19 @@ def test_a_serial_job_does_not_start_in_the_step_of_the_stop_or_after_it(
     assert len(trace.bodies) in (ended + 1, ended + 2)
 
 
+@pytest.mark.slow
 def test_drawn_scenarios_reach_every_outcome() -> None:
     """The drawn scenarios contain every kind of outcome, so that the laws are not vacuous."""
-    reached: Counter[type[Outcome[object]]] = Counter()
+    reached: Counter[str] = Counter()
+    kinds = {"Done", "Failed", "TimedOut", "Interrupted", "NotRun", "Blocked"}
 
     @given(scenario=scenarios() | faulty_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
     def draw(scenario: RunScenario) -> None:
-        reached.update({type(emission.outcome) for emission in run_scenario(scenario).emissions})
+        if min(reached[kind] for kind in kinds) < 10:
+            emissions = run_scenario(scenario).emissions
+            reached.update({type(emission.outcome).__name__ for emission in emissions})
 
     draw()
-    assert {kind.__name__ for kind in reached} == {
-        "Done",
-        "Failed",
-        "TimedOut",
-        "Interrupted",
-        "NotRun",
-        "Blocked",
-    }
-    assert min(reached.values()) >= 10
+    assert {*reached} == kinds
+    assert min(reached.values()) >= 10, reached

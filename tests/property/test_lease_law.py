@@ -4,6 +4,7 @@ import math
 from collections import Counter
 
 import attrs
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from trioeval.testing import (
     shared_scenarios,
     simple_scenarios,
 )
+
+pytestmark = pytest.mark.slow
 
 
 @given(scenario=shared_scenarios(), _schedule=st.random_module())
@@ -129,10 +132,14 @@ def test_lanes_without_a_shared_limit_are_not_affected_by_it(
 def test_drawn_limits_reach_every_event() -> None:
     """The drawn runs contain permits that are waited for, refused and returned."""
     reached: Counter[str] = Counter()
+    refusals = {"exceeds_capacity", "limiter_unavailable"}
+    wanted = refusals | {"given back", "settled", "waited for", "asked for", "withdrawn"}
 
     @given(scenario=shared_scenarios())
     @settings(max_examples=150, derandomize=True, database=None)
     def draw(scenario: RunScenario) -> None:
+        if min(reached[what] for what in wanted) >= 3:
+            return
         trace = run_scenario(scenario)
         outcomes = [emission.outcome for emission in trace.emissions]
         reached["withdrawn"] += any(
@@ -148,13 +155,5 @@ def test_drawn_limits_reach_every_event() -> None:
         reached["asked for"] += any(isinstance(event, Reserving) for event in trace.events)
 
     draw()
-    assert set(reached) == {
-        "exceeds_capacity",
-        "limiter_unavailable",
-        "given back",
-        "settled",
-        "waited for",
-        "asked for",
-        "withdrawn",
-    }
+    assert {*reached} == wanted
     assert min(reached.values()) >= 3, reached

@@ -117,10 +117,21 @@ def test_jobs_on_no_lane_start_at_once_up_to_the_bound_of_live_jobs(
 def test_drawn_jobs_are_on_no_lane_in_every_way() -> None:
     """The drawn scenarios contain jobs that need no lane in every way."""
     seen: Counter[str] = Counter()
+    ways = (
+        "on a lane",
+        "on no lane",
+        "found to need none",
+        "fails to say",
+        "serial",
+        "cut",
+        "calls",
+    )
 
     @given(scenario=no_lane_scenarios())
     @settings(max_examples=300, derandomize=True, database=None)
     def draw(scenario: RunScenario) -> None:
+        if min(seen[way] for way in ways) >= 20:
+            return
         trace = run_scenario(scenario)
         for body in trace.bodies:
             script = scenario.scripts[body.index]
@@ -135,6 +146,4 @@ def test_drawn_jobs_are_on_no_lane_in_every_way() -> None:
             )
 
     draw()
-    for what in ("on a lane", "on no lane", "found to need none", "fails to say", "serial"):
-        assert seen[what] >= 20, (what, seen)
-    assert min(seen["cut"], seen["calls"]) >= 20, seen
+    assert min(seen[way] for way in ways) >= 20, seen

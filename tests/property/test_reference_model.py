@@ -50,18 +50,21 @@ def test_all_features_together_go_as_predicted(scenario: RunScenario, _schedule:
     _compare(scenario, tied=False)
 
 
+@pytest.mark.slow
 @given(scenario=adaptive_scenarios(hints=False, wild=False), _schedule=st.random_module())
 def test_limits_adapt_as_predicted(scenario: RunScenario, _schedule: object) -> None:
     """Rounds, cuts, the ceiling and its trials follow bare refusals as predicted."""
     _compare_ways(scenario)
 
 
+@pytest.mark.slow
 @given(scenario=adaptive_scenarios(hints=False), _schedule=st.random_module())
 def test_lanes_are_closed_as_predicted(scenario: RunScenario, _schedule: object) -> None:
     """Named waits, measured rates, patience and permanent refusals act as predicted."""
     _compare_ways(scenario)
 
 
+@pytest.mark.slow
 @given(scenario=adaptive_scenarios(), _schedule=st.random_module())
 def test_hints_take_effect_as_predicted(scenario: RunScenario, _schedule: object) -> None:
     """The hints are those of successful replies."""
@@ -76,6 +79,7 @@ def test_ties_are_broken_in_one_of_the_allowed_ways(
     _compare_ways(scenario, 300)
 
 
+@pytest.mark.slow
 def test_few_drawn_scenarios_are_left_out() -> None:
     """Ties are rare, and every kind of outcome and failure is drawn often."""
     seen: Counter[str] = Counter()
@@ -101,6 +105,7 @@ def test_few_drawn_scenarios_are_left_out() -> None:
     assert seen["salvaged"] >= 5, seen
 
 
+@pytest.mark.slow
 def test_lanes_adapt_in_drawn_scenarios() -> None:
     """Cuts, trials, recoveries, rates of both kinds and closed lanes are drawn often, ties less so."""
     seen: Counter[str] = Counter()

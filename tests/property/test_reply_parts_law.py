@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, Row, RunOptions, prepare, run_with_options
 from trioeval.store import open_cache, open_store
 from trioeval.store.reader import read_store
+
+pytestmark = pytest.mark.slow
 
 WORDS = st.text(max_size=6)
 COUNTS = st.none() | st.integers(0, 99)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.evaluation.groups import Layout
@@ -14,6 +14,7 @@ from trioeval.run import prepare
 from trioeval.scaleout.chains import Chains, next_piece, serial_cuts
 from trioeval.scaleout.shard_task import layout_of_rows
 
+FEWER = settings(max_examples=settings().max_examples // 3)
 PROMPTS = ["say {{word}}", "{{word}} of {{_conversation}}"]
 
 
@@ -48,6 +49,7 @@ def dependent_suites(draw: st.DrawFn) -> PreparedSuite:
     return prepare(parse_suite(suite))
 
 
+@FEWER
 @given(dependent_suites())
 def test_rows_of_different_chains_need_nothing_of_each_other(prepared: PreparedSuite) -> None:
     """Law BLOCK: a row reads only from its own chain, and from serial rows, which run before."""
@@ -70,6 +72,7 @@ def test_rows_of_different_chains_need_nothing_of_each_other(prepared: PreparedS
             assert {*map(chains.together, group)} == {group}
 
 
+@FEWER
 @given(dependent_suites())
 def test_rows_of_a_chain_on_one_lane_say_so(prepared: PreparedSuite) -> None:
     chains = Chains.of(prepared)
@@ -107,6 +110,7 @@ def test_independent_rows_and_conversations_run_side_by_side() -> None:
     assert found[1] == found[2] is not None
 
 
+@FEWER
 @given(dependent_suites(), st.data())
 def test_a_piece_has_whole_groups_and_at_least_one_row(
     prepared: PreparedSuite, data: st.DataObject
@@ -150,6 +154,7 @@ def test_serial_rows_are_in_ranges_of_their_own(size: int, data: st.DataObject, 
     assert [row for rows, is_serial in cuts if is_serial for row in rows] == serial
 
 
+@FEWER
 @given(dependent_suites(), st.data())
 def test_the_plan_of_a_shard_compares_its_groups(
     prepared: PreparedSuite, data: st.DataObject

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import LocalCluster
 from scaleout_command import (
     ROWS,
     WIDTH,
@@ -79,11 +80,13 @@ def test_a_killed_run_ends_its_workers_and_is_continued_without_a_second_payment
     check_every_row_was_paid(tmp_path, log, repeated=WIDTH)
 
 
+REST = ("--no-cache", "--no-progress", "--no-table", "-o", "o.jsonl")
 TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output | length}} {% endfor %}"
 
 
-@pytest.mark.timeout(300)  # two programs and two clusters start
-def test_an_interrupted_conversation_is_continued_on_workers_with_its_turns(tmp_path: Path) -> None:
+def test_an_interrupted_conversation_is_continued_on_workers_with_its_turns(
+    two_workers: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Law RESUME: every turn is paid once, and has the prompt of an uninterrupted run."""
     turns = 30
     log = tmp_path / "log.jsonl"
@@ -98,11 +101,8 @@ def test_an_interrupted_conversation_is_continued_on_workers_with_its_turns(tmp_
             _, text = process.communicate(timeout=110)
         assert process.returncode == 130, text
         assert stats_of(url)["ok"] < turns
-        with command(
-            tmp_path, "resume", "--on", "local:2", "--no-cache", "-o", "o.jsonl"
-        ) as process:
-            _, text = process.communicate(timeout=110)
-        assert process.returncode == 0, text
+        monkeypatch.chdir(tmp_path)
+        assert run_command_line(["resume", "--on", two_workers.scheduler_address, *REST]) == 0
     outputs = [row["response"]["output"] for row in rows_of(tmp_path)]
     for number, output in enumerate(outputs):
         lengths = "".join(f"{len(one)} " for one in outputs[:number])
@@ -137,9 +137,8 @@ def afterAll(context, _hook):
 """
 
 
-@pytest.mark.timeout(300)
 def test_extensions_are_called_once_for_a_run_and_for_each_row_on_its_worker(
-    tmp_path: Path,
+    two_workers: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results are those of one process."""
     events = ("beforeAll", "beforeEach", "afterEach", "afterAll")
@@ -152,10 +151,9 @@ def test_extensions_are_called_once_for_a_run_and_for_each_row_on_its_worker(
     }
     (tmp_path / "s.json").write_text(json.dumps(words))
     found = []
-    for more in ([], ["--on", "local:2"]):
-        with command(tmp_path, "s.json", "-o", "o.jsonl", *more) as process:
-            _, text = process.communicate(timeout=110)
-        assert process.returncode == 0, text
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["--on", two_workers.scheduler_address]):
+        assert run_command_line(["s.json", *REST, *more]) == 0
         kept = ("vars", "response", "testCase", "metadata")
         found.append([{name: row[name] for name in kept} for row in rows_of(tmp_path)])
         (tmp_path / "o.jsonl").unlink()

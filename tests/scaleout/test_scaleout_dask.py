@@ -3,7 +3,6 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,6 @@ from trioeval.run import Row, collect
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 WIDTH = 8
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    """Start two worker processes for all tests of the module, which have a key in their environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SCALEOUT_TEST_KEY", "k")
-        with local_cluster(2) as started:
-            yield started
 
 
 def suite(count: int, provider: object = "echo") -> dict[str, Any]:

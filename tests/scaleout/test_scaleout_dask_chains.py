@@ -2,14 +2,13 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from clusters import ClusterRun, local_cluster, plain, processes, run_on, written
+from clusters import ClusterRun, plain, processes, run_on, written
 from distributed import LocalCluster
 from own_models import reverse
 
@@ -25,12 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
 TURNS = "{{word}} after {% for turn in _conversation %}{{turn.output | length}} {% endfor %}"
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    """Start two worker processes, which have a key in their environment."""
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCALEOUT_TEST_KEY", "k")
-    with local_cluster(2) as started:
-        yield started
 
 
 def remote(url: str, **lane: object) -> dict[str, Any]:

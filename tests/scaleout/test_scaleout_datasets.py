@@ -67,6 +67,7 @@ def test_a_dataset_on_workers_has_the_rows_and_drops_of_one_process(
         )
 
 
+@pytest.mark.slow
 @given(
     drawn=drawn_datasets(),
     workers=st.integers(1, 3),
@@ -91,6 +92,7 @@ def test_a_group_whose_worker_is_lost_is_placed_again_with_its_cells(
     assert max(Counter(journal.recorded).values(), default=1) == 1
 
 
+@pytest.mark.slow
 @given(
     drawn=drawn_datasets(),
     workers=st.integers(1, 3),

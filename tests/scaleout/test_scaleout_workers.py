@@ -4,14 +4,14 @@ import asyncio
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from clusters import local_cluster, plain
+from clusters import plain
 from distributed import LocalCluster
 from redis_server import needs_redis, open_server
 from server_process import fake_provider
@@ -33,12 +33,6 @@ SUITE: dict[str, Any] = {
         for number in range(ROWS)
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with local_cluster(2) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
