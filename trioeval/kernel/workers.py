@@ -53,8 +53,8 @@ _STRIDE = 1000
 _SPARE = 256
 """Live jobs beyond the max concurrency of all lanes, where the run sets no bound."""
 _MOST_SPARE = 8
-"""Workers of a lane that are kept without a job: on a lane that waits for its rate, jobs end and start in turn,
-and a kept worker costs less than a new one for each."""
+"""Workers of a lane that are kept without a job: on a lane that waits for its rate, jobs end and start in
+turn, and a kept worker costs less than a new one for each."""
 _WITH_RESTING = 16
 """Bound of live jobs including those in a back-off, as a multiple of the bound without them."""
 
@@ -284,7 +284,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         return job
 
     async def admit(self) -> Job[P] | None:
-        """Wait next in line, or in reserve if a worker is; return the next job as soon as the lane can serve it.
+        """Wait next in line, or as a spare if a worker is; return the next job once the lane can serve it.
 
         A checkpoint if it returns a job.
         """
