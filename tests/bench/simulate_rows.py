@@ -22,7 +22,8 @@ import trio.testing
 from trioeval import Request, parse_suite
 from trioeval.run.prepare import prepare
 from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, Spread
-from trioeval.simulation.run import SimulatedSuite, simulate
+from trioeval.simulation.run import simulate
+from trioeval.simulation.suite import SimulatedSuite
 
 ROWS = 1_000_000
 

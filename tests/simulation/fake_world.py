@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from trioeval import parse_suite
+from trioeval.columns.options import DatasetOptions
 from trioeval.errors import Fault, ProviderError
 from trioeval.kernel import CallStarted, Event, Throttled
 from trioeval.providers import Reply, Request
@@ -27,7 +28,7 @@ from trioeval.simulation.observed import (
     without_random_refusals,
 )
 from trioeval.simulation.rows import simulated_tasks
-from trioeval.simulation.run import SimulatedSuite
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.testing import run_virtual
 from trioeval.usage import Usage
 
@@ -156,7 +157,7 @@ def real_run(suite: dict[str, Any], settings: Mapping[str, FakeSettings]) -> Rea
         pass
 
     async def main() -> float:
-        await run_with_options(prepared, RunOptions(emit=emit, observe=observe))
+        await run_with_options(prepared, RunOptions(emit=emit, observe=observe, datasets=DatasetOptions(in_memory=True)))
         return trio.current_time()
 
     makespan = run_virtual(main)

@@ -12,7 +12,8 @@ from trioeval.simulation.alternatives import (
 )
 from trioeval.simulation.model import ServerLimits
 from trioeval.simulation.report import ForecastBounds, chart_lines, duration_text
-from trioeval.simulation.run import SimulatedSuite, simulate
+from trioeval.simulation.run import simulate
+from trioeval.simulation.suite import SimulatedSuite
 
 
 def names(suite: SimulatedSuite) -> list[str]:

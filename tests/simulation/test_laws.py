@@ -22,7 +22,8 @@ from trioeval.simulation.model import (
     Spread,
     draw,
 )
-from trioeval.simulation.run import SimulatedSuite, simulate
+from trioeval.simulation.run import simulate
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.suite.model import BudgetSettings
 
 

@@ -327,6 +327,8 @@ class SimulateFlags:
     """Tokens of a reply, for providers with a given latency."""
     failure_rate: Annotated[Share | None, effective("as observed, else 0")] = None
     """The share of requests that fail."""
+    agent_calls: Annotated[str | None, effective("as observed")] = None
+    """Calls of each case of an agent, one after another, as mean or mean±deviation."""
     limit_rpm: Texts = ()
     """Requests per minute beyond which a provider refuses; `NAME=60` for one provider. Repeatable."""
     limit_burst: Texts = ()

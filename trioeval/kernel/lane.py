@@ -21,6 +21,7 @@ finds the slot it was admitted for, and one that pauses waits in the queue like 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import attrs
 import trio
@@ -43,6 +44,13 @@ from trioeval.kernel.wait_queue import Cap, Obstacle, WaitQueue
 from trioeval.rates import BreakerState, Follower, RateHint, Throttle
 
 
+class LaneFollower(Follower, Protocol):
+    """An object that starts jobs on a lane."""
+
+    def on_release(self) -> None:
+        """Check again, because a call has released its slot. Synchronous."""
+
+
 @attrs.define(eq=False, repr=False)
 class Lane:
     """One lane; created by `Lanes`, not by users.
@@ -54,7 +62,7 @@ class Lane:
     _rng: Rng
     _cap: Cap | None
     _permits: Permits | None
-    followers: list[Follower] = attrs.field(factory=list)
+    followers: list["LaneFollower"] = attrs.field(factory=list)
     """The workers of the runs that start jobs here."""
     throttle: Throttle = attrs.field(init=False)
     """The state of rates and limits."""
@@ -283,9 +291,10 @@ class Lane:
             call.settle(self.throttle, *call.used)
         if self._cap is not None:
             self._cap.release(call)
-        self._news()
+        now = trio.current_time()
+        self._on_release(now)
         if call.observe is not None:
-            now, name = trio.current_time(), self.spec.name
+            name = self.spec.name
             call.observe(CallEnded(now, call.index, name, failure, *call.used, call.is_reported))
 
     def succeeded(self, call: CallRequest, *, retried: bool) -> None:
@@ -424,6 +433,14 @@ class Lane:
         self._slots = 0 if self._paused else self.throttle.allowed
         self._limiter.total_tokens = self._slots
         self._news()
+
+    def _on_release(self, now: float) -> None:
+        """Wake the first waiter and the workers if the slot that a call has released may help them."""
+        queue = self._queue
+        if queue.waiters and not now < queue.until <= self.throttle.open_at(now):
+            queue.notify()
+        for follower in self.followers:
+            follower.on_release()
 
     def _news(self) -> None:
         if self._queue.waiters:

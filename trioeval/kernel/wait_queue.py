@@ -142,6 +142,8 @@ class WaitQueue:
     """In order; read-only for others."""
     why: WaitReason | None = None
     """The reason why the first waiter waits."""
+    until: float = math.inf
+    """The instant until which it sleeps if it is not notified; infinite if it waits for a notification."""
     _asking: trio.CancelScope | None = None
     """The scope of the first waiter's latest request for a permit."""
     _arrivals: Iterator[int] = attrs.field(factory=itertools.count)
@@ -193,7 +195,7 @@ class WaitQueue:
                 waiter.called = trio.Event()
                 if self.waiters[0] is waiter:
                     obstacle = look(now)
-                    self.why = None if obstacle is None else obstacle[0]
+                    self.why, self.until = (None, math.inf) if obstacle is None else obstacle
                 if obstacle is None:
                     return now
                 self._queue_for_cap(obstacle[0])

@@ -4,7 +4,8 @@ A worker takes the lane's next job, runs it in its own task, and takes another o
 serve it: at full load no task is created, woken or handed anything between two jobs. When the lane cannot
 serve a next job now, one worker stays *next in line* and waits in the lane's queue; the others end. The
 waiting worker starts the job in the same step in which the lane is ready, so nothing comes between admission
-and start, and the jobs of a lane start by rank and index.
+and start, and the jobs of a lane start by rank and index. A few of those that would end are kept as *spare*:
+the next one in line after it.
 
 The *supervisor*, a child task of the run with a nursery of workers, makes sure that a worker is next in line
 when that can help: it is notified when a slot is released and when a job is taken or over, and starts a
@@ -51,6 +52,9 @@ _STRIDE = 1000
 """Jobs of a closed lane that are settled between two checkpoints."""
 _SPARE = 256
 """Live jobs beyond the max concurrency of all lanes, where the run sets no bound."""
+_MOST_SPARE = 8
+"""Workers of a lane that are kept without a job: on a lane that waits for its rate, jobs end and start in
+turn, and a kept worker costs less than a new one for each."""
 _WITH_RESTING = 16
 """Bound of live jobs including those in a back-off, as a multiple of the bound without them."""
 
@@ -218,6 +222,10 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
     _resting: int = 0
     """Those of them that rest in a back-off."""
     _leading: bool = False
+    _serving: bool = False
+    """True while the supervisor looks for jobs to start."""
+    _spare: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    """Workers without a job that are not next in line."""
     _line: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """The scope in which the next in line waits."""
     _news: trio.Event = attrs.field(factory=trio.Event)
@@ -239,14 +247,17 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         """Supervise the workers; return when every job of the run is over or none may start any more."""
         if self.lane is not None:
             self.lane.followers.append(self)
+        self._serving = True
         try:
             async with trio.open_nursery() as workers:
                 while self.running.admits(trio.current_time()) and not self.running.over:
                     # Re-arm before looking: a notification between the look and the wait would be missed.
                     self._news = trio.Event()
-                    if self._look():
+                    if self._look() and not self._spare.unpark():
                         workers.start_soon(work, self.running, self, name=f"worker: {self.title}")
                     await self._news.wait()
+                self._serving = False
+                self._spare.unpark_all()
                 self._line.cancel("no job starts any more")
         finally:
             if self.lane is not None:
@@ -256,17 +267,29 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         """Check again: a worker may be needed next in line, or the one there may have no job left."""
         self._news.set()
 
+    def on_release(self) -> None:
+        """Check again after a call has released its slot, unless a worker is next in line for it."""
+        if not self._leading:
+            self._news.set()
+
     def admit_nowait(self, now: float) -> Job[P] | None:
         """Return the next job if the lane can serve it at `now` and its queue is empty."""
-        if not self._full and self.running.lanes.gate.open:
-            return self._take(now) if self.lane is None or self.lane.ready(now) else None
-        return None
+        if self._full or not self.running.lanes.gate.open:
+            return None
+        if self.lane is not None and not self.lane.ready(now):
+            return None
+        job = self._take(now)
+        if job is not None:
+            self.notify()
+        return job
 
     async def admit(self) -> Job[P] | None:
-        """Wait next in line, if no worker does; return the next job as soon as the lane can serve it.
+        """Wait next in line, or as a spare if a worker is; return the next job once the lane can serve it.
 
         A checkpoint if it returns a job.
         """
+        while self._leading and self._serving and len(self._spare) < _MOST_SPARE:
+            await self._spare.park()
         if self._leading or self._full:
             return None
         self._leading = True
@@ -335,7 +358,6 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
         if job is not None:
             running.lanes.gate.enter()
             self._live += 1
-            self.notify()
         return job
 
     def _look(self) -> bool:

@@ -11,5 +11,5 @@ from trioeval.simulation.model import ServerLimits as ServerLimits
 from trioeval.simulation.model import Spread as Spread
 from trioeval.simulation.run import Forecast as Forecast
 from trioeval.simulation.run import LaneForecast as LaneForecast
-from trioeval.simulation.run import SimulatedSuite as SimulatedSuite
 from trioeval.simulation.run import simulate as simulate
+from trioeval.simulation.suite import SimulatedSuite as SimulatedSuite

@@ -14,7 +14,8 @@ import attrs
 from trioeval.kernel import LaneSpec
 from trioeval.report.activity import lane_names
 from trioeval.simulation.model import ServerLimits
-from trioeval.simulation.run import Forecast, LaneForecast, SimulatedSuite, never, simulate
+from trioeval.simulation.run import Forecast, LaneForecast, never, simulate
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.text import number_text
 
 Run: TypeAlias = Callable[[SimulatedSuite], Forecast]

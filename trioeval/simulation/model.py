@@ -132,6 +132,8 @@ class ProviderModel:
     """Share of requests that are refused without a hint, whatever the limits are, 0 to 1."""
     refusal_latency: float = 0.05
     """Seconds until a refusal arrives; until then, the lane starts further calls."""
+    rounds: Sequence[int] = ()
+    """A sample of the successful calls of a case of an agent, ascending; empty if it is unknown."""
     source: str = ""
     """The origin of the sample, for people."""
 
@@ -175,6 +177,13 @@ def draw(model: ProviderModel, seed: int, row: int, number: int) -> DrawnCall:
     refused = luck < model.refusal_share
     fails = luck >= 1 - model.failure_share
     return DrawnCall(call, fails=fails and not refused, is_refused=refused)
+
+
+def draw_rounds(model: ProviderModel, seed: int, row: int) -> int:
+    """Return the number of calls of a case of an agent; the model has a sample of them."""
+    block, place = divmod(row, _BLOCK)
+    share = _permuted(place, _block_bits(seed, block, 0)) + (_mixed(seed, row, 0) & _LOW) / _HALF
+    return model.rounds[int(share * len(model.rounds)) // _BLOCK]
 
 
 def _permuted(place: int, bits: int) -> int:

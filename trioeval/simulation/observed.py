@@ -1,7 +1,7 @@
 # Separate from `cli.commands.simulate`: pure models from observations, without files and flags.
 """Models of providers from observed calls, or from given figures. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -10,6 +10,7 @@ from trioeval.errors import FAULT_BY_KIND, Fault, UsageError
 from trioeval.evaluation.metering import estimate_tokens
 from trioeval.providers import ProviderSpec
 from trioeval.providers.local.recordings import Recording
+from trioeval.simulation.datasets import SimulatedDataset
 from trioeval.simulation.model import ProviderModel, SampledCall, Spread
 from trioeval.simulation.rows import SimulatedTask
 
@@ -34,6 +35,8 @@ class ObservedCall:
     """US dollars."""
     fault: Fault | None = None
     """The kind of failure; None for a success."""
+    row: tuple[str | None, int] | None = None
+    """The task and the index of its row, if the row may have made several calls to the provider."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +50,8 @@ class GivenFigures:
     reply_tokens: Spread = attrs.field(factory=lambda: Spread(150, 50))
     failure_share: float | None = None
     """Share of requests that fail; None uses the observed one."""
+    agent_calls: Spread | None = None
+    """Calls of a case of an agent; None uses the observed numbers."""
 
 
 def recorded_calls(recordings: Iterable[Recording]) -> Iterator[ObservedCall]:
@@ -99,7 +104,7 @@ def observed_models(
 
 
 def provider_models(
-    tasks: Sequence[SimulatedTask],
+    tasks: Sequence[SimulatedTask | SimulatedDataset],
     observed: Mapping[str | None, ProviderModel],
     given: GivenFigures,
 ) -> tuple[Mapping[str, ProviderModel], Sequence[str]]:
@@ -129,6 +134,7 @@ def provider_models(
     if given.failure_share is not None:
         share = given.failure_share
         models = {name: attrs.evolve(one, failure_share=share) for name, one in models.items()}
+    models.update(_agent_models(tasks, models, given.agent_calls))
     notes = []
     if borrowed:
         notes.append(
@@ -137,9 +143,36 @@ def provider_models(
     return models, notes
 
 
+def _agent_models(
+    tasks: Sequence[SimulatedTask | SimulatedDataset],
+    models: Mapping[str, ProviderModel],
+    given: Spread | None,
+) -> Mapping[str, ProviderModel]:
+    """Return the models of the providers of agents, with the number of calls of a case.
+
+    Raises:
+        UsageError: That number is not known.
+    """
+    found: dict[str, ProviderModel] = {}
+    for task in tasks:
+        if not isinstance(task, SimulatedTask) or not task.is_agent:
+            continue
+        for place in task.prepared.steps.used_providers:
+            name = task.prepared.specs[place].name
+            model = models[name]
+            if given is not None:
+                model = attrs.evolve(model, rounds=[max(1, round(n)) for n in given.sample()])
+            elif not model.rounds:
+                title = "the task" if task.part.id is None else f"task {task.part.id}"
+                message = f"the number of calls of {name} for each case of {title} is not known"
+                raise UsageError(f"{message}: pass --from RUN of that task, or --agent-calls 12±4")
+            found[name] = model
+    return found
+
+
 def _model_of(
     name: str,
-    task: SimulatedTask,
+    task: SimulatedTask | SimulatedDataset,
     place: int,
     observed: Mapping[str | None, ProviderModel],
     given: GivenFigures,
@@ -158,7 +191,11 @@ def _model_of(
 
 
 def _given(
-    task: SimulatedTask, place: int, spec: ProviderSpec, latency: Spread, given: GivenFigures
+    task: SimulatedTask | SimulatedDataset,
+    place: int,
+    spec: ProviderSpec,
+    latency: Spread,
+    given: GivenFigures,
 ) -> ProviderModel:
     prompts = given.prompt_tokens
     if prompts is None:
@@ -195,6 +232,7 @@ def _observed(calls: Sequence[ObservedCall], source: str) -> ProviderModel | Non
     failures = [call for call in calls if call.fault is Fault.TRANSIENT]
     refusals = [call.latency for call in calls if call.fault is Fault.RATE_LIMITED]
     everything = len(served) + len(failures) + len(refusals)
+    rounds = Counter(call.row for call in served if call.row is not None)
     model = ProviderModel(
         calls=tuple(
             SampledCall(call.latency, call.prompt_tokens, call.reply_tokens, call.money)
@@ -202,6 +240,7 @@ def _observed(calls: Sequence[ObservedCall], source: str) -> ProviderModel | Non
         ),
         failure_share=len(failures) / everything,
         refusal_share=len(refusals) / everything,
+        rounds=sorted(rounds.values()),
         source=f"{len(served):,} calls of {source}",
     )
     if not refusals:

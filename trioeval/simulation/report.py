@@ -12,7 +12,8 @@ from trioeval.report.activity import WAIT_WORDS, lane_names
 from trioeval.report.counts import money
 from trioeval.simulation.alternatives import AlternativeEffect, SuiteForecast
 from trioeval.simulation.model import ProviderModel
-from trioeval.simulation.run import Forecast, LaneForecast, SimulatedSuite
+from trioeval.simulation.run import Forecast, LaneForecast
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.text import counted
 
 _COLUMNS = 60

@@ -7,8 +7,8 @@ Order, serial rows, comparisons, conversations and registers are those of the re
 """
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -21,10 +21,11 @@ from trioeval.grading.algebra import leaves
 from trioeval.grading.judge_calls import judge_calls
 from trioeval.grading.kind import ComparisonJudge
 from trioeval.grading.registry import split_type
-from trioeval.kernel import Job, Plan, Readiness
+from trioeval.kernel import Edge, Job, Plan, Readiness
 from trioeval.providers import ProviderSpec
 from trioeval.sequences import LazySequence
-from trioeval.suite.expand import Expansion
+from trioeval.simulation.datasets import SimulatedDataset, dataset_of
+from trioeval.suite.expand import Expansion, Step
 from trioeval.suite.merge import merged
 from trioeval.suite.model import Test
 
@@ -132,6 +133,8 @@ class SimulatedTask:
     part: PreparedTask
     rows: int
     """The number of its rows that are simulated, from the first."""
+    needs: Mapping[int, Sequence[Edge]] = attrs.field(factory=dict)
+    """The rows of agents that wait for others."""
     _tests: dict[int, TestCalls] = attrs.field(init=False, factory=dict)
     _stride: float = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
@@ -150,13 +153,23 @@ class SimulatedTask:
         return self.part.prepared
 
     @property
+    def all_rows(self) -> int:
+        """The number of rows of the task."""
+        return len(self.prepared.steps)
+
+    @property
+    def is_agent(self) -> bool:
+        """True if each row makes several calls to its provider, one after another."""
+        return self.prepared.suite.settings.type == "agent"
+
+    @property
     def is_whole(self) -> bool:
         """True if all of its rows are simulated."""
         return self.rows == len(self.prepared.steps)
 
     def first(self, rows: int) -> "SimulatedTask":
         """Return the task with its first rows only; with all of them if they depend on each other."""
-        if self.prepared.order is not None or self._layout.compares:
+        if self.prepared.order is not None or self._layout.compares or self.needs:
             rows = len(self.prepared.steps)
         return attrs.evolve(self, rows=rows)
 
@@ -184,6 +197,7 @@ class SimulatedTask:
             SimulatedJobs(steps, lanes, layout, comparison_lanes, size),
             sorted({lane for place in places for lane in lanes[place]}),
             serial,
+            edges=self.needs,
             readiness=compared if layout.compares else order,
             needs_no_lane=None if self._all_ask() else self._needs_no_lane,
         )
@@ -271,24 +285,103 @@ class SimulatedTask:
         return not job.payload.compares and not self.calls_of(job.payload.place).asks
 
 
-def simulated_tasks(prepared: PreparedSuite) -> list[SimulatedTask]:
+def simulated_tasks(prepared: PreparedSuite) -> list[SimulatedTask | SimulatedDataset]:
     """Return the tasks of a suite, with all of their rows.
 
     Raises:
         SuiteError: A task cannot be simulated.
     """
-    problems = []
+    problems: list[Problem] = []
+    sizes: dict[str | None, int] = {}
+    found: list[SimulatedTask | SimulatedDataset] = []
     for part in prepared.parts:
-        kind = part.prepared.suite.settings.type
-        path = "$" if part.place is None else f"$.tasks[{part.place}]"
-        if kind not in {"prompt_eval", "question_eval"}:
-            message = (
-                f"a task of type {kind} cannot be simulated: its calls follow from its replies"
-            )
-            problems.append(Problem(path, message, "choose other tasks with --task"))
-        elif part.rows is None:
-            message = "its tests are the rows of another task, which only a run generates"
-            problems.append(Problem(path, message, "choose other tasks with --task"))
+        task = _simulated_task(part, sizes)
+        if isinstance(task, str):
+            path = "$" if part.place is None else f"$.tasks[{part.place}]"
+            problems.append(Problem(path, task, "choose other tasks with --task"))
+            continue
+        if isinstance(task, SimulatedDataset):
+            sizes[part.id] = task.rows
+        found.append(task)
     if problems:
         raise SuiteError(problems)
-    return [SimulatedTask(part, part.rows or 0) for part in prepared.parts]
+    return found
+
+
+def _simulated_task(
+    part: PreparedTask, sizes: Mapping[str | None, int]
+) -> SimulatedTask | SimulatedDataset | str:
+    """Return a task, or the reason why it cannot be simulated.
+
+    Args:
+        part: The task.
+        sizes: The rows of the datasets before it, by id.
+
+    Raises:
+        SuiteError: A seed file cannot be read, or a row of the dataset is not a valid test.
+    """
+    if part.prepared.suite.settings.type == "columns":
+        return dataset_of(part, sizes)
+    if part.prepare_with_rows is not None:
+        rows_of = part.prepared.suite.rows_of
+        if rows_of is None or rows_of.task not in sizes:
+            source = "another task" if rows_of is None else f"task {rows_of.task}"
+            return f"its tests are the rows of {source}, whose number only a run shows"
+        rows = RepeatedRow(sizes[rows_of.task])
+        prepared = part.prepare_with_rows(rows)
+        part = attrs.evolve(part, prepared=prepared, prepare_with_rows=None, source_rows=rows)
+    is_agent = part.prepared.suite.settings.type == "agent"
+    return SimulatedTask(part, part.rows or 0, _needs_of(part.prepared.steps) if is_agent else {})
+
+
+@attrs.frozen
+class RepeatedRow(LazySequence[Mapping[str, Any]]):
+    """The rows of a dataset whose values only a run makes: each has every column, as the same short text."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def entry(self, index: int) -> Mapping[str, Any]:
+        """Return a row."""
+        del index
+        return _AnyColumn()
+
+
+class _AnyColumn(dict[str, Any]):
+    """A row with every column."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> Any:
+        return name
+
+
+def _needs_of(steps: Expansion) -> Mapping[int, Sequence[Edge]]:
+    """Return the rows that each row of an agent waits for: the cases on which its case depends."""
+    from trioeval.agent.model import case_of
+
+    cases = map(case_of, steps.tests)
+    if not any(case is not None and case.depends_on for case in cases):
+        return {}
+    keys = [_case_key(step) for step in steps]
+    rows = {key: index for index, key in enumerate(keys)}
+    found: dict[int, Sequence[Edge]] = {}
+    for index, (step, key) in enumerate(zip(steps, keys, strict=True)):
+        case = case_of(step.test)
+        if case is None or not case.depends_on:
+            continue
+        when: Literal["success", "always"] = "success" if case.when_failed == "skip" else "always"
+        needed = (rows.get((*key[:-1], name)) for name in case.depends_on)
+        found[index] = [Edge(on, when) for on in needed if on is not None]
+    return found
+
+
+def _case_key(step: Step) -> tuple[int, int, str]:
+    """Return the column of the plan that a row belongs to, and the name of its case."""
+    from trioeval.agent.model import case_of
+
+    case = case_of(step.test)
+    return step.prompt_idx, step.repeat_index, "" if case is None else case.name

@@ -14,10 +14,9 @@ from typing import Any
 import attrs
 import trio
 
-from trioeval.errors import CallError, Fault, UsageError
+from trioeval.errors import CallError, Fault
 from trioeval.evaluation.judging import WIDTH
 from trioeval.evaluation.metering import CallEstimate, CallMeter, meter_of
-from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import (
     Budget,
     Calls,
@@ -30,125 +29,19 @@ from trioeval.kernel import (
     WaitReason,
     run_plan,
 )
-from trioeval.limits import SharedLimit
-from trioeval.limits.backend import definitions_of
-from trioeval.limits.limits_file import read_limits
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import LimitKey, LimitState
+from trioeval.limits.model import LimitState
 from trioeval.report.activity import Activity
 from trioeval.simulation.clock import VirtualClock
-from trioeval.simulation.model import ProviderModel, SampledCall, ServerLimits, ServerModel, draw
-from trioeval.simulation.rows import (
-    JudgeQuestions,
-    SimulatedRow,
-    SimulatedTask,
-    TestCalls,
-    simulated_tasks,
-)
-from trioeval.suite.model import BudgetSettings
+from trioeval.simulation.datasets import SimulatedDataset
+from trioeval.simulation.model import ProviderModel, SampledCall, ServerModel, draw, draw_rounds
+from trioeval.simulation.rows import JudgeQuestions, SimulatedRow, SimulatedTask, TestCalls
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.usage import Usage
 
+_UNUSED = ProviderModel(calls=(SampledCall(0.0),))
 _DEADLOCK_AFTER = 1e12
 """Virtual seconds; reached at once when nothing can happen any more."""
-
-
-@attrs.frozen(kw_only=True)
-class SimulatedSuite:
-    """Everything that a simulation depends on."""
-
-    tasks: Sequence[SimulatedTask]
-    specs: Sequence[LaneSpec]
-    """The lanes."""
-    models: Mapping[str, ProviderModel]
-    """The model of each provider and judge, by its label or id."""
-    limits: Mapping[str, ServerLimits] = attrs.field(factory=dict)
-    """The limits of the server of each lane; other lanes have an unlimited one."""
-    keys: Mapping[str, int] = attrs.field(factory=dict)
-    """Lanes whose rows are divided between several keys, each with a lane and limits of its own."""
-    cap: int | None = None
-    """Calls in flight on all lanes together."""
-    budget: BudgetSettings | None = None
-    deadline: float = math.inf
-    """Seconds after which the run is cut."""
-    shared: Sequence[SharedLimit] = ()
-    """The limits that its lanes share with other programs, which are assumed to be idle."""
-    lane_limits: Mapping[str, tuple[LimitKey, ...]] = attrs.field(factory=dict)
-    """Those of them that the calls of each lane count against."""
-    seed: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        prepared: PreparedSuite,
-        models: Mapping[str, ProviderModel],
-        *,
-        limits: Mapping[str, ServerLimits] | None = None,
-        seed: int = 0,
-    ) -> "SimulatedSuite":
-        """Return the simulation of a prepared suite, with its own lanes, budget and deadline.
-
-        Args:
-            prepared: The suite.
-            models: The model of each provider and judge that it calls, by label or id.
-            limits: The limits of some of their servers, by label or id.
-            seed: The seed of all random choices.
-
-        Raises:
-            SuiteError: A task cannot be simulated.
-            UsageError: A provider has no model, or the suite has no provider of a name.
-        """
-        tasks = simulated_tasks(prepared)
-        lanes = {
-            spec.name: task.prepared.lane_names[place]
-            for task in tasks
-            for place, spec in task.called()
-        }
-        named = {} if limits is None else limits
-        if missing := [name for name in lanes if name not in models]:
-            raise UsageError(f"provider {missing[0]} has no model")
-        if strange := [name for name in (*models, *named) if name not in lanes]:
-            raise UsageError(f"the suite calls no provider {strange[0]}: it has {', '.join(lanes)}")
-        options, shared = prepared.suite.evaluate_options, shared_limits(prepared)
-        known = {limit.key for limit in shared}
-        keys = {
-            lane: tuple(one for one in own if one.key in known)
-            for lane, own in prepared.lane_limits.items()
-        }
-        return cls(
-            tasks=tasks,
-            specs=prepared.lane_specs,
-            models=models,
-            limits={lanes[name]: one for name, one in named.items()},
-            cap=options.max_total_concurrency,
-            budget=options.budget,
-            deadline=options.max_eval_time_ms / 1000 if options.max_eval_time_ms else math.inf,
-            shared=shared,
-            lane_limits={lane: own for lane, own in keys.items() if own},
-            seed=seed,
-        )
-
-    @property
-    def rows(self) -> int:
-        """The number of simulated rows."""
-        return sum(task.rows for task in self.tasks)
-
-    @property
-    def all_rows(self) -> int:
-        """The number of rows of the suite."""
-        return sum(len(task.prepared.steps) for task in self.tasks)
-
-    def lanes_of(self, lane: str) -> tuple[str, ...]:
-        """Return the lanes that replace a lane: itself, or one for each key."""
-        keys = self.keys.get(lane, 1)
-        return (lane, *(f"{lane}#{number}" for number in range(2, keys + 1)))
-
-    def first(self, most: int) -> "SimulatedSuite":
-        """Return the suite with about as many rows, the first ones of each task."""
-        if self.rows <= most:
-            return self
-        share = most / self.rows
-        tasks = [task.first(math.ceil(task.rows * share)) for task in self.tasks]
-        return attrs.evolve(self, tasks=tasks)
 
 
 @attrs.frozen(kw_only=True)
@@ -221,22 +114,6 @@ class Forecast:
             for why, seconds in lane.waits.items():
                 sums[why] = sums.get(why, 0.0) + seconds
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
-
-
-def shared_limits(prepared: PreparedSuite) -> Sequence[SharedLimit]:
-    """Return the shared limits that a suite defines; in other backends there may be more.
-
-    Raises:
-        SuiteError: The file of limits is invalid.
-        LimitError: Two of them have the same key.
-    """
-    settings = prepared.suite.limits
-    if settings is None or not prepared.lane_limits:
-        return ()
-    states = [LimitState(limit=limit) for limit in settings.define or ()]
-    if settings.file is not None:
-        states += read_limits(settings.file)
-    return definitions_of(states)
 
 
 def never() -> bool:
@@ -332,10 +209,13 @@ class _SuiteSimulation:
     async def run(self) -> Forecast:
         over = {task.part.id: trio.Event() for task in self.suite.tasks}
 
-        async def perform(task: SimulatedTask) -> None:
+        async def perform(task: SimulatedTask | SimulatedDataset) -> None:
             for needed in task.part.depends_on:
                 await over[needed].wait()
-            await self._run_task(task)
+            if isinstance(task, SimulatedDataset):
+                await self._run_dataset(task)
+            else:
+                await self._run_task(task)
             over[task.part.id].set()
 
         with self.scope:
@@ -352,7 +232,7 @@ class _SuiteSimulation:
         lanes = [self.suite.lanes_of(lane) for lane in prepared.lane_names]
         limits = prepared.suite.settings.rows_at_once(prepared.suite.limits)
         is_questions = prepared.suite.settings.type == "question_eval"
-        body = _TaskSimulation(self, task, lanes)
+        body = _RowSimulation(_TaskSimulation(self, task, lanes), task)
         summary = await run_plan(
             task.plan(lanes),
             body.perform,
@@ -370,6 +250,36 @@ class _SuiteSimulation:
         self.counts["failed"] += summary.failed + summary.timed_out
         cut = summary.interrupted + summary.blocked + summary.not_run
         self.counts["not_run"] += cut
+
+    async def _run_dataset(self, task: SimulatedDataset) -> None:
+        """Build a dataset in memory.
+
+        Raises:
+            RuntimeError: Its rows cannot be made; a fault of trioeval.
+        """
+        prepared = task.prepared
+        body = _TaskSimulation(
+            self, task, [self.suite.lanes_of(one) for one in prepared.lane_names]
+        )
+
+        async def ask(place: int, number: int, calls: Calls[Any]) -> None:
+            if self.is_stopped():
+                self.scope.cancel("the simulation is stopped")
+            await body.ask(place, number, calls)
+
+        result = await task.run(body.lanes, ask).build(
+            self.lanes,
+            deadline=self.suite.deadline,
+            observe=self.activity.observe,
+            budget=self.budget,
+            max_live_jobs=prepared.suite.evaluate_options.max_live_jobs,
+        )
+        if result.error is not None:
+            msg = f"a dataset cannot be simulated; please report this fault of trioeval: {result.error}"
+            raise RuntimeError(msg)
+        self.counts["done"] += result.written
+        self.counts["failed"] += sum(result.dropped.values())
+        self.counts["not_run"] += sum(result.not_run.values())
 
     async def _on_outcome(self, _outcome: Outcome[None]) -> None:  # noqa: ASYNC124 - a question does not wait
         if self.is_stopped():
@@ -406,16 +316,14 @@ class _SuiteSimulation:
 
 @attrs.define(eq=False, repr=False)
 class _TaskSimulation:
-    """The body of the jobs of one task."""
+    """The requests of one task."""
 
     whole: _SuiteSimulation
-    task: SimulatedTask
+    task: SimulatedTask | SimulatedDataset
     lanes: Sequence[Sequence[str]]
     """The lanes of each provider, including judges."""
     meter: CallMeter = attrs.field(init=False)
     models: Sequence[ProviderModel] = attrs.field(init=False)
-    width: int = attrs.field(init=False)
-    """Maximum number of concurrent assertions of one row that call judges."""
     _bounds: Sequence[tuple[int, float]] = attrs.field(init=False)
     """The bound of the tokens of a prompt of each provider: a constant, and a multiple of its real tokens."""
     _learns: bool = attrs.field(init=False)
@@ -430,8 +338,12 @@ class _TaskSimulation:
         self.meter = meter_of(
             prepared.suite, metering, prepared.lane_names, prepared.lane_limits, suite.specs
         )
-        self.models = [suite.models[spec.name] for spec in prepared.specs]
-        self.width = prepared.suite.evaluate_options.assertions_max_concurrency or WIDTH
+        self.models = [
+            suite.models.get(
+                spec.name, _UNUSED
+            )  # a provider of the suite that this task does not call
+            for spec in prepared.specs
+        ]
         self._learns = (
             suite.budget is not None
             or bool(suite.lane_limits)
@@ -439,79 +351,23 @@ class _TaskSimulation:
         )
         self._bounds = [self._prompt_bound(place) for place in range(len(prepared.specs))]
 
-    async def perform(self, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
-        """Make the calls of a row: its provider's, then those of its judges."""
-        row = job.payload
-        known = self.task.calls_of(row.place)
-        if row.compares:
-            await self._judge(known.comparisons, job, calls)
-            return
-        if known.asks and row.user is not None:
-            await self._converse(row.user, known, job, calls)
-        elif known.asks:
-            await self._ask(row.provider, job, calls)
-        if known.judges:
-            await self._judge(known.judges, job, calls)
-        if not calls.count:  # every body must have a checkpoint
-            await trio.lowlevel.checkpoint()
+    async def ask(self, place: int, index: int, calls: Calls[Any], *, ahead: bool = False) -> None:
+        """Make a request to a provider.
 
-    async def _converse(
-        self, user: int, known: TestCalls, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
-    ) -> None:
-        """Make the calls of a conversation. One that has begun goes before new ones, as in a run."""
-        provider = job.payload.provider
-        if known.begins:
-            await self._ask(provider, job, calls)
-        for _ in range(known.turns):
-            for place in (user, provider):
-                await self._ask(place, job, calls, ahead=calls.count > 0)
-
-    async def _judge(
-        self,
-        questions: Sequence[JudgeQuestions],
-        job: Job[SimulatedRow],
-        calls: Calls[SimulatedRow],
-    ) -> None:
-        if len(questions) == 1:
-            await self._consult(questions[0], job, calls)
-            return
-        places = trio.CapacityLimiter(self.width)
-
-        async def consult(question: JudgeQuestions) -> None:
-            with calls.waiting():
-                await places.acquire()
-            try:
-                await self._consult(question, job, calls)
-            finally:
-                places.release()
-
-        async with trio.open_nursery() as nursery:
-            for question in questions:
-                nursery.start_soon(consult, question)
-
-    async def _consult(
-        self, question: JudgeQuestions, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
-    ) -> None:
-        judge, count = question
-        for _ in range(count):
-            await self._ask(judge, job, calls)
-
-    async def _ask(
-        self,
-        place: int,
-        job: Job[SimulatedRow],
-        calls: Calls[SimulatedRow],
-        *,
-        ahead: bool = False,
-    ) -> None:
+        Args:
+            place: The index of the provider.
+            index: The number of the row, or of the cell, that pays.
+            calls: The handle of its job.
+            ahead: Whether it goes before new requests.
+        """
         lanes = self.lanes[place]
-        lane = lanes[job.index % len(lanes)] if len(lanes) > 1 else lanes[0]
+        lane = lanes[index % len(lanes)] if len(lanes) > 1 else lanes[0]
         if not self._learns:  # reservations have no effect
-            await calls(lane, self._send, place, lane, job.index, calls, None, ahead=ahead)
+            await calls(lane, self._send, place, lane, index, calls, None, ahead=ahead)
             return
         bound, factor = self._bounds[place]
         if factor:
-            drawn = draw(self.models[place], self.whole.suite.seed, job.index, calls.count + 1)
+            drawn = draw(self.models[place], self.whole.suite.seed, index, calls.count + 1)
             bound += math.ceil(drawn.call.prompt_tokens * factor)
         estimate = self.meter.expect(place, bound)
         await calls(
@@ -519,7 +375,7 @@ class _TaskSimulation:
             self._send,
             place,
             lane,
-            job.index,
+            index,
             calls,
             estimate,
             tokens=estimate.tokens,
@@ -532,7 +388,7 @@ class _TaskSimulation:
         place: int,
         lane: str,
         index: int,
-        calls: Calls[SimulatedRow],
+        calls: Calls[Any],
         estimate: CallEstimate | None,
     ) -> Metered[None]:
         clock, server = self.whole.clock, self.whole.servers.get(lane)
@@ -581,6 +437,89 @@ class _TaskSimulation:
             return known.overhead, 1.0
         mean = sum(known.count(text) for text in texts) / len(texts)
         return known.overhead, mean / real
+
+
+@attrs.define(eq=False, repr=False)
+class _RowSimulation:
+    """The body of the jobs of one task with rows."""
+
+    requests: _TaskSimulation
+    task: SimulatedTask
+    width: int = attrs.field(init=False)
+    """Maximum number of concurrent assertions of one row that call judges."""
+
+    @width.default
+    def _find_width(self) -> int:
+        return self.task.prepared.suite.evaluate_options.assertions_max_concurrency or WIDTH
+
+    async def perform(self, job: Job[SimulatedRow], calls: Calls[SimulatedRow]) -> None:
+        """Make the calls of a row: its provider's, then those of its judges."""
+        row = job.payload
+        known = self.task.calls_of(row.place)
+        if row.compares:
+            await self._judge(known.comparisons, job, calls)
+            return
+        if known.asks and row.user is not None:
+            await self._converse(row.user, known, job, calls)
+        elif known.asks:
+            await self._work(row.provider, job, calls)
+        if known.judges:
+            await self._judge(known.judges, job, calls)
+        if not calls.count:  # every body must have a checkpoint
+            await trio.lowlevel.checkpoint()
+
+    async def _converse(
+        self, user: int, known: TestCalls, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
+    ) -> None:
+        """Make the calls of a conversation. One that has begun goes before new ones, as in a run."""
+        provider = job.payload.provider
+        if known.begins:
+            await self.requests.ask(provider, job.index, calls)
+        for _ in range(known.turns):
+            for place in (user, provider):
+                await self.requests.ask(place, job.index, calls, ahead=calls.count > 0)
+
+    async def _judge(
+        self,
+        questions: Sequence[JudgeQuestions],
+        job: Job[SimulatedRow],
+        calls: Calls[SimulatedRow],
+    ) -> None:
+        if len(questions) == 1:
+            await self._consult(questions[0], job, calls)
+            return
+        places = trio.CapacityLimiter(self.width)
+
+        async def consult(question: JudgeQuestions) -> None:
+            with calls.waiting():
+                await places.acquire()
+            try:
+                await self._consult(question, job, calls)
+            finally:
+                places.release()
+
+        async with trio.open_nursery() as nursery:
+            for question in questions:
+                nursery.start_soon(consult, question)
+
+    async def _consult(
+        self, question: JudgeQuestions, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
+    ) -> None:
+        judge, count = question
+        for _ in range(count):
+            await self.requests.ask(judge, job.index, calls)
+
+    async def _work(
+        self, provider: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
+    ) -> None:
+        """Make the requests of a row to its own provider: one, or all of an agent one after another."""
+        number = 1
+        if self.task.is_agent:
+            number = draw_rounds(
+                self.requests.models[provider], self.requests.whole.suite.seed, job.index
+            )
+        for nth in range(number):
+            await self.requests.ask(provider, job.index, calls, ahead=nth > 0)
 
 
 async def _ignore(_jobs: range, _outcome: NotRun) -> None:

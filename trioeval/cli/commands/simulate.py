@@ -20,6 +20,7 @@ from trioeval.providers.local.recordings import parse_file
 from trioeval.report.stored import StoredCall, StoredRunFacts
 from trioeval.run import PreparedSuite, prepare
 from trioeval.simulation.alternatives import forecast_suite
+from trioeval.simulation.datasets import SimulatedDataset
 from trioeval.simulation.model import ProviderModel, ServerLimits, Spread
 from trioeval.simulation.observed import (
     GivenFigures,
@@ -31,7 +32,7 @@ from trioeval.simulation.observed import (
 )
 from trioeval.simulation.report import ForecastBounds, forecast_json, forecast_lines
 from trioeval.simulation.rows import SimulatedTask, simulated_tasks
-from trioeval.simulation.run import SimulatedSuite
+from trioeval.simulation.suite import SimulatedSuite
 from trioeval.store.reader import StoreReader
 
 _MOST_ROWS = 2000
@@ -122,6 +123,8 @@ def _left_out(prepared: PreparedSuite, simulated: SimulatedSuite) -> Iterator[st
         yield f"shared limits that the suite does not define are not simulated: {', '.join(unknown)}"
     if any(part.prepared.has_simulated_users for part in prepared.parts):
         yield "conversations with simulated users have all of their turns (maxTurns)"
+    if any(isinstance(task, SimulatedDataset) for task in simulated.tasks):
+        yield "no cell of a dataset is skipped or made again, and no row is dropped"
     if any(part.prepared.extensions for part in prepared.parts):
         yield "hooks are not simulated: they take no time"
 
@@ -134,6 +137,9 @@ def _figures(given: SimulateFlags) -> GivenFigures:
         prompt_tokens=None if prompt is None else Spread.read(prompt, "--prompt-tokens"),
         reply_tokens=Spread.read(given.reply_tokens, "--reply-tokens"),
         failure_share=given.failure_rate,
+        agent_calls=None
+        if given.agent_calls is None
+        else Spread.read(given.agent_calls, "--agent-calls"),
     )
 
 
@@ -144,7 +150,7 @@ def _named(text: str) -> tuple[str | None, str]:
 
 
 def _server_limits(
-    tasks: Sequence[SimulatedTask], given: SimulateFlags
+    tasks: Sequence[SimulatedTask | SimulatedDataset], given: SimulateFlags
 ) -> Mapping[str, ServerLimits]:
     """Return the limits of the servers, by the label or id of a provider.
 
@@ -211,12 +217,21 @@ def _stored(reader: StoreReader, run: StoredRunFacts) -> Iterator[ObservedCall]:
     for task, size in zip(run.tasks, run.sizes, strict=True):
         several = min(size or 0, _MOST_ROWS)
         for number in range(several):
-            for call in reader.calls(run, task, number * (size or 0) // several):
+            row = number * (size or 0) // several
+            calls = [*reader.calls(run, task, row)]
+            # An attempt of a model contains its calls; that of a program is the only thing known of it.
+            is_model = any(call.role == "provider" for call in calls)
+            for call in calls:
+                if is_model and call.role == "attempt":
+                    continue
                 if not call.cached and call.latency_ms is not None:
-                    yield _observed_call(call, call.latency_ms / 1000)
+                    at = None if call.role == "grader" else (task, row)
+                    yield _observed_call(call, call.latency_ms / 1000, at)
 
 
-def _observed_call(call: StoredCall, latency: float) -> ObservedCall:
+def _observed_call(
+    call: StoredCall, latency: float, row: tuple[str | None, int] | None
+) -> ObservedCall:
     fault = None if call.error is None else FAULT_BY_KIND.get(call.error.get("kind", ""))
     usage: Mapping[str, Any] = (call.reply or {}).get("usage") or {}
     prompt = usage.get("prompt") or 0
@@ -230,4 +245,5 @@ def _observed_call(call: StoredCall, latency: float) -> ObservedCall:
         reply_tokens=reply,
         money=call.cost or 0.0,
         fault=fault,
+        row=row,
     )
