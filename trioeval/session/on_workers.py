@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trioeval.errors import UsageError
+from trioeval.rates import Budget
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.run_records import RunRecords
@@ -18,7 +19,7 @@ from trioeval.scaleout.worker import SessionOptions
 from trioeval.scaleout.workers import SourceLoader, WorkerPool, open_coordinated, open_run
 from trioeval.session.observers import RunObservers
 from trioeval.store.run import StoredRun
-from trioeval.suite.model import Suite
+from trioeval.suite.model import BudgetSettings, Suite
 
 if TYPE_CHECKING:
     from trioeval.scaleout.dask_cluster import DaskCluster
@@ -42,6 +43,7 @@ class SentRun:
         trusted: bool,  # noqa: FBT001 - as the session has it
         allow_env: Collection[str],
         *,
+        budget: BudgetSettings | None,
         has_own: bool,
     ) -> SentRun:
         """Return the workers of a run of a suite.
@@ -51,6 +53,7 @@ class SentRun:
             suite: The suite.
             trusted: As for `load_suite`.
             allow_env: As for `load_suite`.
+            budget: The bounds of the budget of the session.
             has_own: Whether the session has providers or assertion types of the program.
 
         Raises:
@@ -63,9 +66,9 @@ class SentRun:
                 "workers prepare a suite themselves: pass the suite or its path to `run`"
             )
         if isinstance(suite, Suite):
-            loader = SourceLoader(suite)
+            loader = SourceLoader(suite, budget=budget)
         else:
-            loader = SourceLoader(suite, trusted, tuple(allow_env))
+            loader = SourceLoader(suite, trusted, tuple(allow_env), budget=budget)
         loader.check()
         return cls(workers, loader)
 
@@ -85,6 +88,7 @@ class SentRun:
         prepared: PreparedSuite,
         stored: StoredRun,
         observers: RunObservers,
+        budget: Budget | None,
     ) -> Coordinator | None:
         """Send rows to the workers until the stack is closed; return what sends them."""
         if self._cluster is None:
@@ -96,6 +100,7 @@ class SentRun:
             run.stopping,
             self._workers.warn,
             records=RunRecords(stored, [observers], stored.recorded_replies, stored.recorded_jobs),
+            budget=budget,
             lane_owner=True,
         )
         events = WatchedCluster(coordinator, WorkerViews(lanes=run.worker_lanes))
