@@ -87,6 +87,7 @@ class LeasedRun:
         self.waiting = [*left, *self.waiting]
 
 
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(lone_budgets, st.lists(st.integers(0, 12), max_size=10)), min_size=1, max_size=2
