@@ -344,8 +344,13 @@ class BudgetError(TrioevalError):
         self.limit = limit
         self.used = used
         self.wanted = wanted
-        spent = f"{_amount(used, dimension)} of {_amount(limit, dimension, unit=True)} spent"
-        needs = "" if used >= limit else f", the call needs {_amount(wanted, dimension)}"
+        whole, needed = _amount(limit, dimension, unit=True), _amount(wanted, dimension)
+        if wanted > limit:
+            # Whatever is spent: so the text is the same in each process of a run.
+            super().__init__(f"budget too small: the call needs {needed}, and all of it is {whole}")
+            return
+        needs = "" if used >= limit else f", the call needs {needed}"
+        spent = f"{_amount(used, dimension)} of {whole} spent"
         super().__init__(f"budget exhausted: {spent}{needs}")
 
 

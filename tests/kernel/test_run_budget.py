@@ -126,8 +126,8 @@ def test_a_call_larger_than_the_whole_budget_fails_alone() -> None:
     outcomes = spend([Use(11), Use(4), Use(money=0.5), Use(4)], Budget(tokens=10, money=0.25))
     assert [type(outcome) for outcome in outcomes] == [Failed, Done, Failed, Done]
     assert [str(o.error) for o in outcomes if isinstance(o, Failed)] == [
-        "budget exhausted: 0 of 10 tokens spent, the call needs 11",
-        "budget exhausted: $0.00 of $0.25 spent, the call needs $0.50",
+        "budget too small: the call needs 11, and all of it is 10 tokens",
+        "budget too small: the call needs $0.50, and all of it is $0.25",
     ]
 
 

@@ -253,14 +253,25 @@ def test_requests_are_spent_at_once_and_never_returned() -> None:
             Budget(requests=0),
             0,
             0.0,
-            "budget exhausted: 0 of 0 requests spent",
+            "budget too small: the call needs 1, and all of it is 0 requests",
         ),
-        (Budget(tokens=5), 7, 0.0, "budget exhausted: 0 of 5 tokens spent, the call needs 7"),
+        (
+            Budget(tokens=5, used_before=Amounts(tokens=1)),
+            5,
+            0.0,
+            "budget exhausted: 1 of 5 tokens spent, the call needs 5",
+        ),
+        (
+            Budget(requests=2, used_before=Amounts(requests=2)),
+            0,
+            0.0,
+            "budget exhausted: 2 of 2 requests spent",
+        ),
         (
             Budget(money=0.5),
             0,
             0.75,
-            "budget exhausted: $0.00 of $0.50 spent, the call needs $0.75",
+            "budget too small: the call needs $0.75, and all of it is $0.50",
         ),
     ],
 )

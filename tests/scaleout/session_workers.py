@@ -109,7 +109,12 @@ class SessionCluster:
     async def _perform(self, worker: _Worker, shard: Shard) -> None:
         with trio.CancelScope() as scope:
             worker.running[shard.number] = scope
-            await worker.session._run_rows(_RunningShard(str(shard.number), shard, Future()))
+            running = _RunningShard(str(shard.number), shard, Future())
+            try:
+                await worker.session._run_rows(running)
+            finally:
+                if (usage := running.usage) is not None:
+                    worker.session._batch.add(usage)
         del worker.running[shard.number]
         worker.session._batch.flush()
         if not worker.is_lost:

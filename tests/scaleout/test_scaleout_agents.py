@@ -81,6 +81,27 @@ def on_workers(
     return trio.run(main)
 
 
+def test_cases_within_a_distant_budget_use_all_slots(tmp_path: Path) -> None:
+    """Each case is a shard with a lease on the budget."""
+    scripts = {f"case-{number}": "d" for number in range(8)}
+    live, all_work = 0, trio.Event()
+
+    class Together(ScriptedCases):
+        async def __call__(self, request: Request) -> Reply:
+            nonlocal live
+            live += 1
+            if live == len(scripts):
+                all_work.set()
+            await all_work.wait()
+            return await super().__call__(request)
+
+    suite = suite_of(scripts, {})
+    suite["providers"] = [{"id": "agent", "lane": {"maxConcurrency": len(scripts)}}]
+    suite["evaluateOptions"] = {"budget": {"requests": 1000}}
+    run = on_workers(suite, Together(scripts), tmp_path / "run")
+    assert [row.status.value for row in run.rows] == ["pass"] * len(scripts)
+
+
 def stories(journal: MemoryJournal) -> dict[int, tuple[Any, ...]]:
     """Return the rows of a journal without times, ids and paths."""
     found = {}

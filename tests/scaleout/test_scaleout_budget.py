@@ -1,15 +1,15 @@
 """Law BUDGET over several workers: leases never exceed the budget, and what is left is found."""
 
-from hypothesis import given
+from random import Random
+
+import attrs
+import trio
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioeval.rates import Amounts, Budget
 from trioeval.scaleout.budget_leases import BudgetLeases
-from trioeval.suite.model import BudgetSettings
-
-
-def lease_of(settings: BudgetSettings, used_before: Amounts) -> Budget:
-    return Budget(settings.requests, settings.tokens, settings.usd, used_before=used_before)
+from trioeval.testing import run_virtual
 
 
 def run_shard(budget: Budget, rows: list[int]) -> tuple[Amounts, list[int]]:
@@ -28,80 +28,204 @@ def run_shard(budget: Budget, rows: list[int]) -> tuple[Amounts, list[int]]:
     return used, left
 
 
+def check_bounds(budget: Budget | None) -> None:
+    """Assert law BUDGET."""
+    while budget is not None:
+        for bound, spent, held in zip(
+            (budget.requests, budget.tokens, budget.money),
+            attrs.astuple(budget.spent),
+            attrs.astuple(budget.reserved),
+            strict=True,
+        ):
+            assert bound is None or spent + held <= bound + 1e-9, "law BUDGET"
+        budget = budget.within
+
+
 bounds = st.none() | st.integers(0, 60)
+lone_budgets = st.builds(
+    Budget,
+    requests=bounds,
+    tokens=bounds,
+    money=st.none() | st.integers(0, 60).map(lambda number: number / 1000),
+)
 
 
+@attrs.define
+class LeasedRun:
+    """A run of rows with one call each, on workers that exist only as leases."""
+
+    leases: BudgetLeases
+    waiting: list[int]
+    live: dict[int, tuple[Budget, list[int]]] = attrs.field(factory=dict)
+    number: int = 0
+    spent: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.leases.is_exhausted or not (self.waiting or self.live)
+
+    def start(self, size: int, at_once: int) -> bool:
+        """Start a shard of the next rows; return whether it has a lease."""
+        self.number += 1
+        own = self.waiting[:size]
+        lease = self.leases.grant(self.number, len(own), at_once) if own else None
+        if lease is not None:
+            self.live[self.number] = lease, own
+            self.waiting = self.waiting[size:]
+        return lease is not None
+
+    def end(self, shard: int, *, is_lost: bool) -> None:
+        """End a shard, whose worker may be lost after its rows have arrived."""
+        lease, own = self.live.pop(shard)
+        used, left = run_shard(lease, own)
+        self.spent += used.tokens
+        for _ in left:
+            self.leases.refuse(shard)
+        if not is_lost:
+            self.leases.settle(shard, used)
+        self.leases.end(shard)
+        self.waiting = [*left, *self.waiting]
+
+
+@settings(max_examples=50)
 @given(
-    st.builds(
-        BudgetSettings,
-        requests=bounds,
-        tokens=bounds,
-        usd=st.none() | st.integers(0, 60).map(lambda number: number / 1000),
+    st.lists(
+        st.tuples(lone_budgets, st.lists(st.integers(0, 12), max_size=10)), min_size=1, max_size=2
     ),
-    st.lists(st.integers(0, 12), max_size=30),
+    lone_budgets,
     st.integers(1, 4),
-    st.data(),
+    st.integers(0, 1 << 32).map(Random),
 )
 def test_leases_stay_within_the_budget_and_every_row_that_fits_runs(
-    settings: BudgetSettings, rows: list[int], shards: int, data: st.DataObject
+    drawn: list[tuple[Budget, list[int]]], shared: Budget, shards: int, random: Random
 ) -> None:
     """Shards end in any order, and some without a report; rows without a result run again.
 
-    A run ends when all rows have run, or one did not fit into all that was left.
+    A run ends when all rows have run, or one did not fit into all that was left, whatever other runs use.
     """
-    leases = BudgetLeases(settings)
-    waiting, live = [*rows], dict[int, tuple[Budget, list[int]]]()
-    number = spent = 0
-    while (waiting or live) and not leases.is_exhausted:
-        used_before = None
-        if waiting and len(live) < shards:
-            number += 1
-            used_before = leases.grant(number, shards)
-        if used_before is not None:
-            size = data.draw(st.integers(1, 4))
-            live[number] = lease_of(settings, used_before), waiting[:size]
-            waiting = waiting[size:]
-        else:
-            assert live, "some shard may always run"
-            shard = data.draw(st.sampled_from(sorted(live)))
-            budget, own = live.pop(shard)
-            used, left = run_shard(budget, own)
-            spent += used.tokens
-            is_final = leases.is_final(shard)
-            if left and is_final:
-                leases.exhaust()
-            if data.draw(st.integers(0, 9)):
-                leases.settle(shard, used)
-            leases.end(shard, is_short=bool(left) and not is_final)
-            waiting = [*left, *waiting]
-        for bound, used_now in (
-            (settings.requests, leases.used.requests),
-            (settings.tokens, leases.used.tokens),
-            (settings.usd, leases.used.money),
-        ):
-            assert bound is None or used_now <= bound + 1e-9, "law BUDGET"
-    assert leases.is_exhausted or not waiting
+    runs = [
+        LeasedRun(
+            BudgetLeases(
+                Budget(own.requests, own.tokens, own.money, within=shared), is_shared=True
+            ),
+            rows,
+        )
+        for own, rows in drawn
+    ]
+
+    async def main() -> None:
+        going = [*runs]
+        while going:
+            run = random.choice(going)
+            size = random.randint(1, 4)
+            if len(run.live) == shards or not run.start(size, random.randint(4, 20)):
+                ending = [(one, shard) for one in going for shard in sorted(one.live)]
+                assert ending or run.is_over, "some shard may always run"
+                if ending:
+                    one, shard = random.choice(ending)
+                    one.end(shard, is_lost=random.random() < 0.1)
+            for one in [one for one in going if one.is_over]:
+                going.remove(one)
+                for shard in [*one.live]:
+                    one.end(shard, is_lost=False)
+                await one.leases.close()
+            for one in runs:
+                check_bounds(one.leases.budget)
+        assert shared.reserved == Amounts()
+        used = sum(one.spent for one in runs)
+        assert shared.tokens is None or shared.spent.tokens >= used, "lost leases count as used"
+
+    run_virtual(main)
+
+
+def lease_of(leases: BudgetLeases, shard: int, rows: int = 1, at_once: int = 2) -> Budget:
+    lease = leases.grant(shard, rows, at_once)
+    assert lease is not None
+    return lease
 
 
 def test_a_lost_lease_counts_as_used_until_it_is_reported() -> None:
-    leases = BudgetLeases(BudgetSettings(requests=8))
-    leases.grant(1, 2)
-    leases.end(1, is_short=False)
-    assert leases.used == Amounts(requests=4)
+    leases = BudgetLeases(Budget(requests=8))
+    lease_of(leases, 1)
+    leases.end(1)
+    assert leases.budget.spent == Amounts(requests=2)
     leases.settle(1, Amounts(requests=1))
-    assert leases.used == Amounts(requests=1)
+    assert (leases.budget.reserved, leases.budget.spent) == (Amounts(), Amounts(requests=1))
 
 
 def test_parts_double_after_a_shard_with_too_little_up_to_all_that_is_left() -> None:
-    leases = BudgetLeases(BudgetSettings(tokens=100))
+    leases = BudgetLeases(Budget(tokens=100))
     found = []
     for shard in range(4):
-        granted = leases.grant(shard, 8)
-        assert granted is not None
-        found.append((100 - granted.tokens, leases.is_final(shard)))
+        lease = lease_of(leases, shard, 1, 4)
+        found.append((100 - lease.spent.tokens, leases.refuse(shard)))
         leases.settle(shard, Amounts())
-        leases.end(shard, is_short=True)
+        leases.end(shard)
     assert found == [(12, False), (25, False), (50, False), (100, True)]
+
+
+def test_as_many_rows_have_leases_as_may_run_at_once_also_long_ones() -> None:
+    """Leases that were granted when more was left do not keep later rows waiting."""
+    leases = BudgetLeases(Budget(money=640.0))
+    for shard in range(31):
+        lease_of(leases, shard, 1, 32)
+    for shard in range(31, 71):  # while the first rows run on
+        lease_of(leases, shard, 1, 32)
+        leases.settle(shard, Amounts(money=5.0))
+        leases.end(shard)
+
+
+def test_a_row_of_a_shard_that_has_ended_is_not_final() -> None:
+    """Its message was late: the row is placed again, and the budget may suffice."""
+    leases = BudgetLeases(Budget(requests=1))
+    assert not leases.refuse(None)
+    lease_of(leases, 1)
+    leases.settle(1, Amounts())
+    leases.end(1)
+    assert not leases.refuse(1)
+
+
+def test_runs_with_one_budget_use_only_what_the_others_leave_and_wake_each_other() -> None:
+    """BUDGET: leases of two runs, and calls of a run on this machine, are all of one budget."""
+    budget, woken = Budget(requests=10), []
+    first = BudgetLeases(budget, is_shared=True)
+    second = BudgetLeases(budget, lambda: woken.append("second"), is_shared=True)
+    assert lease_of(first, 1, 2, 2).shortage(requests=6) is not None
+    assert budget.reserve(requests=6) is None
+    assert budget.shortage(requests=6) is None, "it waits for the end of the shard"
+    assert lease_of(second, 1, 2, 2).shortage(requests=6) is not None
+    assert second.grant(2, 1, 2) is None
+    first.settle(1, Amounts(requests=1))
+    assert woken == ["second"]
+    hold = budget.reserve(requests=3)
+    assert hold is not None
+    assert budget.spent == Amounts(requests=4)
+    assert not second.refuse(1)
+    second.settle(1, Amounts())
+    second.end(1)
+    all_left = lease_of(second, 3, 2, 2)
+    assert (all_left.shortage(requests=6), second.refuse(3)) == (None, True)
+    assert budget.reserve() is None
+
+
+def test_a_run_that_ends_waits_for_reports_and_returns_the_rest_to_the_others() -> None:
+    budget = Budget(tokens=800)
+    leases = BudgetLeases(budget, is_shared=True)
+    for shard in range(3):
+        lease_of(leases, shard)
+    leases.end(0)  # its worker is lost
+    leases.end(1, is_cancelled=True)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leases.close)
+            await trio.sleep(1)
+            leases.settle(1, Amounts(tokens=7))
+            leases.settle(2, Amounts(tokens=3))
+        assert trio.current_time() == 1.0
+
+    run_virtual(main)
+    assert (budget.spent, budget.reserved) == (Amounts(tokens=210), Amounts())
 
 
 def test_a_budget_with_earlier_use_refuses_as_if_that_were_its_own() -> None:

@@ -36,13 +36,14 @@ def on_workers(
     journal: MemoryJournal | None = None,
     on_message: Callable[[SessionCluster, str, Message], None] = lambda *_: None,
     stop: Callable[[trio.Event], None] = lambda _: None,
+    longest_reply: int | None = None,
 ) -> SessionRun:
     async def main() -> SessionRun:
         event = trio.Event()
         stop(event)
         return await run_on_sessions(
             suite,
-            {"pupil": own_provider(pupil)},
+            {"pupil": own_provider(pupil, max_tokens=longest_reply)},
             journal=journal,
             on_message=on_message,
             stop=event,
@@ -130,6 +131,31 @@ def test_tools_and_budgets_of_questions_work_on_workers(tmp_path: Path) -> None:
         return await run_on_sessions(suite, {"pupil": own_provider(Pupil(says))})
 
     assert timeless(trio.run(main).rows) == timeless(local.rows)
+
+
+def test_questions_within_a_distant_budget_use_all_slots(tmp_path: Path) -> None:
+    """They are sent one by one, and each has a lease on the budget."""
+    entry = {"concurrency": 16}
+    wide: dict[str, Any] = {"providers": [{"id": "pupil", "lane": {"maxConcurrency": 16}}]}
+    ended = [
+        on_workers(quiz(tmp_path, 64, entry=entry, **wide, **more), Pupil()).ended_at
+        for more in ({}, {"evaluateOptions": {"budget": {"requests": 1000}}})
+    ]
+    assert ended[0] < 5
+    assert ended[1] == ended[0]
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 900}, {"tokens": 2000}, {"requests": 3}])
+def test_questions_beyond_a_budget_end_as_in_one_process(
+    tmp_path: Path, budget: Mapping[str, int]
+) -> None:
+    """One that needs more than the whole budget fails alone; the others are not run once it is used up."""
+    suite = quiz(tmp_path, 6, entry={"concurrency": 1}, evaluateOptions={"budget": budget})
+    file = tmp_path / "questions.json"
+    file.write_text(file.read_text().replace("Colour 1?", f"Colour 1{' ' * 2000}?"))
+    local = asked(suite, Pupil(), longest_reply=20)
+    run = on_workers(suite, Pupil(), longest_reply=20)
+    assert results(run.rows) == results(local.rows)
 
 
 def _tool(folder: Path) -> str:

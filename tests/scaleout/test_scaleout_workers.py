@@ -115,6 +115,38 @@ def test_a_run_of_a_session_on_workers_is_stored_and_resumed(
     trio.run(main)
 
 
+def test_the_budget_of_a_session_holds_over_its_runs_on_workers_and_here(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """BUDGET: one budget, whose rest returns also from a run that is cancelled."""
+    path = written(tmp_path)
+
+    async def main() -> None:
+        budget = trioeval.Budget(requests=ROWS + 30)
+        async with (
+            open_workers(cluster.scheduler_address) as workers,
+            trioeval.open_session(budget=budget) as session,
+        ):
+            async with session.run(path, workers=workers) as run:
+                async for _row in run.rows():
+                    run.cancel()
+            paid = budget.spent.requests
+            assert (paid <= ROWS, budget.reserved.requests) == (True, 0)
+            both: list[trioeval.Run] = []
+            async with (
+                session.run(path, workers=workers) as there,
+                session.run(path, workers=workers) as beside,
+            ):
+                both = [there, beside]
+            done = sum(run.summary.passed + run.summary.failed for run in both if run.summary)
+            assert (done, budget.spent.requests) == (ROWS + 30 - paid, ROWS + 30)
+            assert {run.summary.ended for run in both if run.summary} >= {"budget"}
+            here = await session.collect(path)
+            assert {row.outcome for row in here} == {"not_run"}
+
+    trio.run(main)
+
+
 def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -78,11 +78,13 @@ class Amounts:
 
 @attrs.define(eq=False, repr=False)
 class Hold:
-    """The most that a call in progress may use. Obtained only from `Budget.reserve`."""
+    """The most that calls in progress may use. Obtained only from `Budget.reserve` and `Budget.lend`."""
 
     tokens: int
     micros: int
     """Money, in millionths."""
+    requests: int = 0
+    """The requests that may still be made; that of a single call is spent at once."""
     outer: "Hold | None" = None
     """The hold of the same call on the budget around this one."""
 
@@ -130,6 +132,7 @@ class Budget:
     _requests_spent: int = attrs.field(init=False)
     _tokens_spent: int = attrs.field(init=False)
     _micros_spent: int = attrs.field(init=False)
+    _requests_held: int = attrs.field(init=False, default=0)
     _tokens_held: int = attrs.field(init=False, default=0)
     _micros_held: int = attrs.field(init=False, default=0)
     _open: set[Hold] = attrs.field(init=False, factory=set)
@@ -169,13 +172,13 @@ class Budget:
 
     @property
     def spent(self) -> Amounts:
-        """Amounts used for good: every request reserved, and the usage of settled calls."""
+        """Amounts used for good: every request reserved for a call, and the usage of settled calls."""
         return Amounts(self._requests_spent, self._tokens_spent, self._micros_spent / _MILLION)
 
     @property
     def reserved(self) -> Amounts:
-        """Amounts held for calls in progress; requests are not held but spent."""
-        return Amounts(0, self._tokens_held, self._micros_held / _MILLION)
+        """Amounts held for calls in progress, whose requests are not held but spent, and amounts lent."""
+        return Amounts(self._requests_held, self._tokens_held, self._micros_held / _MILLION)
 
     def reserve(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> Hold | None:
         """Hold the most that a call may use, all amounts ≥ 0 and finite.
@@ -185,30 +188,58 @@ class Budget:
                 They may fit later: see `shortage`.
         """
         hold = Hold(tokens, _rounded_up(money))
-        tokens_after, micros_after = self._tokens_held + tokens, self._micros_held + hold.micros
-        if self._shortage(requests, tokens_after, micros_after) is not None:
+        if not self._holds(hold, requests):
             return None
         if self.within is not None:
             hold.outer = self.within.reserve(requests=requests, tokens=tokens, money=money)
             if hold.outer is None:
                 return None
         self._requests_spent += requests
-        self._tokens_held, self._micros_held = tokens_after, micros_after
-        self._open.add(hold)
+        self._open_hold(hold)
+        return hold
+
+    def lend(self, most: Amounts) -> Hold | None:
+        """Hold amounts for calls that are counted elsewhere; unlike `reserve`, also their requests.
+
+        Returns:
+            The hold to settle with all that the calls have used; None, with nothing held, if the amounts do
+                not fit now.
+
+        Example:
+            >>> budget = Budget(requests=9)
+            >>> hold = budget.lend(Amounts(requests=5))
+            >>> budget.reserve(requests=5) is None, budget.shortage(requests=5) is None
+            (True, True)
+            >>> budget.settle(hold, requests=1, tokens=0, money=0.0)
+            >>> budget.spent.requests, budget.reserved.requests
+            (1, 0)
+        """
+        hold = Hold(most.tokens, _rounded_up(most.money), most.requests)
+        if not self._holds(hold, hold.requests):
+            return None
+        if self.within is not None:
+            hold.outer = self.within.lend(most)
+            if hold.outer is None:
+                return None
+        self._open_hold(hold)
         return hold
 
     def fits(self, *, requests: int = 1, tokens: int = 0, money: float = 0.0) -> bool:
         """Return whether `reserve` would hold such a call now; takes nothing."""
-        tokens_after = self._tokens_held + tokens
-        micros_after = self._micros_held + _rounded_up(money)
-        return self._shortage(requests, tokens_after, micros_after) is None and (
+        return self._holds(Hold(tokens, _rounded_up(money)), requests) and (
             self.within is None or self.within.fits(requests=requests, tokens=tokens, money=money)
         )
 
-    def settle(self, hold: Hold, *, tokens: int, money: float) -> None:
-        """Settle a call that is over and has used so much, ≥ 0 and finite; the rest of its hold is released.
+    def settle(self, hold: Hold, *, requests: int = 0, tokens: int, money: float) -> None:
+        """Settle calls that are over and have used so much, ≥ 0 and finite; the rest of the hold is released.
 
-        If it has used more, the excess is spent all the same, and no call fits until enough is released.
+        If they have used more, the excess is spent all the same, and no call fits until enough is released.
+
+        Args:
+            hold: The hold of a call, or of what was lent.
+            requests: The requests of lent amounts; that of a call is spent already.
+            tokens: The tokens.
+            money: The money.
 
         Raises:
             RuntimeError: It is already settled, or does not belong to this budget.
@@ -216,15 +247,24 @@ class Budget:
         if hold not in self._open:
             raise RuntimeError("a hold on a budget was settled twice; please report this")
         self._open.remove(hold)
+        self._requests_held -= hold.requests
         self._tokens_held -= hold.tokens
         self._micros_held -= hold.micros
+        self._requests_spent += requests
         self._tokens_spent += tokens
         self._micros_spent += _rounded_up(money)
         if self.within is not None and hold.outer is not None:
-            self.within.settle(hold.outer, tokens=tokens, money=money)
-        followers, self._followers = self._followers, []
-        for follower in followers:
-            follower.notify()
+            self.within.settle(hold.outer, requests=requests, tokens=tokens, money=money)
+        self._notify()
+
+    def give_back(self, unused: Amounts) -> None:
+        """Give back amounts that were settled as used and were not; negative ones if more was used."""
+        self._requests_spent -= unused.requests
+        self._tokens_spent -= unused.tokens
+        self._micros_spent -= _rounded_up(unused.money)
+        if self.within is not None:
+            self.within.give_back(unused)
+        self._notify()
 
     def follow(self, follower: Follower) -> None:
         """Notify `follower` once, when the next hold is settled."""
@@ -241,6 +281,28 @@ class Budget:
         if found is None and self.within is not None:
             return self.within.shortage(requests=requests, tokens=tokens, money=money)
         return found
+
+    def _notify(self) -> None:
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.notify()
+
+    def _holds(self, hold: Hold, requests: int) -> bool:
+        """Return whether a hold and so many requests fit beside all other holds."""
+        return (
+            self._shortage(
+                self._requests_held + requests,
+                self._tokens_held + hold.tokens,
+                self._micros_held + hold.micros,
+            )
+            is None
+        )
+
+    def _open_hold(self, hold: Hold) -> None:
+        self._requests_held += hold.requests
+        self._tokens_held += hold.tokens
+        self._micros_held += hold.micros
+        self._open.add(hold)
 
     def _shortage(self, requests: int, tokens: int, micros: int) -> BudgetError | None:
         for dimension, limit, used, needed, unit in (

@@ -238,7 +238,7 @@ async def _run(prepared: PreparedSuite, how: RunOptions) -> RunTotals:
                 started_at + (limit_ms / 1000 if limit_ms else float("inf")),
                 how.stop,
                 how.observe,
-                how.budget or _budget(options.budget),
+                how.budget or suite_budget(prepared.suite),
                 how.journal,
                 how.record_observers,
                 how.observers,
@@ -386,6 +386,13 @@ def with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
     return attrs.evolve(suite, evaluate_options=options, tasks=tasks)
 
 
+def budget_settings(budget: Budget | None) -> BudgetSettings | None:
+    """Return the bounds of a budget as a suite sets them; None without one."""
+    if budget is None:
+        return None
+    return BudgetSettings(requests=budget.requests, tokens=budget.tokens, usd=budget.money)
+
+
 def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
@@ -395,10 +402,17 @@ def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     return {task: TaskRows() for task in sources}
 
 
-def _budget(settings: BudgetSettings | None) -> Budget | None:
-    if settings is None:
-        return None
-    return Budget(settings.requests, settings.tokens, settings.usd)
+def suite_budget(suite: Suite, around: Budget | None = None) -> Budget | None:
+    """Return the budget of a run of a suite, of which nothing is used; None without one.
+
+    Args:
+        suite: The suite.
+        around: The budget of several runs, if any; it is the result if the suite has no other bounds.
+    """
+    settings = suite.evaluate_options.budget
+    if settings is None or settings == budget_settings(around):
+        return around
+    return Budget(settings.requests, settings.tokens, settings.usd, within=around)
 
 
 @attrs.frozen

@@ -1,11 +1,15 @@
-# Separate from `scaleout.coordinator`: pure, and tested without workers.
-"""The budget of a run on several workers, of which each shard has a lease. Pure.
+# Separate from `scaleout.coordinator`: tested without workers.
+"""The budget of a run on several workers, of which each shard has a lease.
 
 The problem: a budget that each worker counted for itself would be spent once for each of them. The rule: a
-shard may use what its lease grants, and at its end what it has not used is free again. The first leases are
-small parts of what is left, so that all workers get one. A shard with too small a lease returns rows without
-a result, which run again, with the replies that they have; then the parts double. A part of 1 is all that is
-left, and is granted only if no other lease is out: a row that does not fit into it fits no more at all.
+shard may use what its lease grants, which the budget itself holds meanwhile, so that other runs with the same
+budget use only the rest. At the end of the shard what it has not used is free again.
+
+A lease is the part of what is left that its rows are of all rows that may run at once, or rather half of
+that: leases of long rows are as large as when they were granted, and must leave enough for later ones. A
+shard with too small a lease returns rows without a result, which run again, with the replies that they have;
+then the parts double. A part of 1 is all that is left, and is granted only if nothing else is held: a row
+that does not fit into it fits no more at all.
 
 The lease of a shard whose end is not known, because its worker is lost, counts as used. Less might be too
 little: the calls in flight are unknown.
@@ -13,153 +17,227 @@ little: the calls in flight are unknown.
 Law: BUDGET.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
-from typing import TypeAlias
 
 import attrs
+import trio
 
-from trioeval.rates import Amounts
-from trioeval.suite.model import BudgetSettings
+from trioeval.rates import Amounts, Budget, Hold
+from trioeval.run.run_suite import suite_budget
+from trioeval.suite.model import Suite
 
 _MILLION = 1_000_000
 _ALL = 1.0
+_SPARE = 2
+"""The factor by which a lease is smaller than the part of its rows."""
+_REPORTED_WITHIN = 5.0  # seconds
 
-_Units: TypeAlias = tuple[int, int, int]
-"""Requests, tokens and millionths of money, so that sums are exact."""
 
-
-@attrs.frozen
+@attrs.define(eq=False)
 class _ShardLease:
     """The amounts that a shard may use."""
 
-    most: _Units
-    """All that it may use; 0 in a dimension without a bound."""
+    most: Sequence[int]
+    """Requests, tokens and millionths of money; 0 in a dimension without a bound."""
+    hold: Hold
+    part: float
+    """The part of what was left."""
     is_all: bool
     """True if nothing else was left."""
+    is_short: bool = False
+    """True if a row did not fit."""
+
+
+def _ignore() -> None:
+    """Do nothing."""
 
 
 @attrs.define(eq=False, repr=False)
 class BudgetLeases:
-    """The budget of one execution of a run.
+    """The leases of one execution of a run on its budget; a `Follower` of that.
 
     Args:
-        settings: The bounds.
+        budget: The budget, which other runs may share.
+        on_release: Called when a lease that was not granted may be granted.
 
     Example:
-        >>> leases = BudgetLeases(BudgetSettings(requests=10))
-        >>> [leases.grant(shard, 2).requests for shard in (1, 2)]
-        [5, 5]
-        >>> leases.grant(3, 2) is None
-        True
+        >>> budget = Budget(requests=16)
+        >>> leases = BudgetLeases(budget)
+        >>> [leases.grant(shard, 4, 8).spent.requests for shard in (1, 2)]
+        [12, 12]
         >>> leases.settle(1, Amounts(requests=2))
-        >>> leases.used, leases.grant(3, 2).requests
-        (Amounts(requests=7, tokens=0, money=0.0), 7)
-        >>> leases.used
-        Amounts(requests=10, tokens=0, money=0.0)
+        >>> budget.spent.requests, budget.reserved.requests
+        (2, 4)
     """
 
-    settings: BudgetSettings
-    _spent: _Units = attrs.field(init=False, default=(0, 0, 0))
-    """The amounts that ended shards have used."""
+    budget: Budget
+    on_release: Callable[[], None] = _ignore
+    is_shared: bool = False
+    """True if other runs may use the budget after this one."""
     _live: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
-    _lost: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
-    """The leases of shards that have ended without a report."""
+    _cancelled: dict[int, _ShardLease] = attrs.field(init=False, factory=dict)
+    """The leases of cancelled shards, whose reports are on their way."""
+    _lost: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict)
+    """The leases of shards that have ended without a report, which count as used."""
+    _reported: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set when a report arrives; replaced by whoever waits for it."""
     _part: float = attrs.field(init=False, default=0.0)
     """The least part of what is left that a lease gets."""
-    _latest: float = attrs.field(init=False, default=0.0)
-    """The part of the latest lease."""
     is_exhausted: bool = attrs.field(init=False, default=False)
     """True if a row did not fit into all that was left."""
 
-    @property
-    def used(self) -> Amounts:
-        """The amounts that are used, leased or lost."""
-        return _amounts(self._used())
+    @classmethod
+    def of(
+        cls, budget: Budget | None, suite: Suite, on_release: Callable[[], None]
+    ) -> "BudgetLeases | None":
+        """Return the leases of a run on the budget of its session, or else on that of its suite, if any."""
+        if budget is not None:
+            return cls(budget, on_release, is_shared=True)
+        own = suite_budget(suite)
+        return None if own is None else cls(own, on_release)
 
-    def grant(self, shard: int, shards: int) -> Amounts | None:
-        """Grant a lease, and return what the shard must regard as used; None if it has to wait.
+    def grant(self, shard: int, rows: int, at_once: int) -> Budget | None:
+        """Grant a lease, and return the budget that the shard must keep; None if it has to wait.
 
         Args:
             shard: The number of the shard.
-            shards: The shards that run at once, ≥ 1.
+            rows: Its rows, ≥ 1.
+            at_once: The rows of all shards that may run at once, ≥ 1.
         """
-        part = max(self._part, 1 / shards)
-        if part >= _ALL and self._live:
+        part = max(self._part, min(_ALL, rows / at_once) / _SPARE)
+        most, left, is_enough = [0, 0, 0], [0, 0, 0], True
+        for place, known in self._left().items():
+            all_left, free = (min(column) for column in zip(*known, strict=True))
+            wanted = all_left if part >= _ALL else min(all_left, max(1, int(all_left * part)))
+            most[place], left[place] = min(free, wanted), all_left
+            # A lease of the little that is free would only return its rows.
+            least = wanted if part >= _ALL else wanted / 2
+            is_enough = is_enough and free >= least
+        hold = self.budget.lend(_amounts(most)) if is_enough else None
+        if hold is None:
+            self.budget.follow(self)
             return None
-        used, spent = self._used(), _sum([self._spent, *_leased(self._lost)])
-        share: list[int] = []
-        is_all = True
-        for bound, gone, taken in zip(self._bounds(), spent, used, strict=True):
-            if bound is None:
-                share.append(0)
-                continue
-            left, free = max(0, bound - gone), max(0, bound - taken)
-            wanted = left if part >= _ALL else min(free, max(1, int(left * part)))
-            if self._live and not wanted:
-                return None
-            share.append(wanted)
-            is_all = is_all and wanted == left
-        first, second, third = share
-        self._latest = part
-        lease = self._live[shard] = _ShardLease((first, second, third), is_all and not self._live)
-        return _amounts(
-            tuple(
-                0 if bound is None else max(0, bound - most)
-                for bound, most in zip(self._bounds(), lease.most, strict=True)
-            )
-        )
+        self._live[shard] = _ShardLease(most, hold, part, is_all=most == left)
+        return _lent(self.budget, most)
 
-    def is_final(self, shard: int) -> bool:
-        """Return whether a row that does not fit into the lease of a shard fits no more at all."""
-        lease = self._live.get(shard)
-        return lease is not None and lease.is_all
+    def refuse(self, shard: int | None) -> bool:
+        """Handle a row that did not fit into the lease of its shard; return whether it fits no more at all.
+
+        Args:
+            shard: The number of the shard; None if that has ended, so that the row is to run again.
+        """
+        lease = None if shard is None else self._live.get(shard)
+        if lease is not None:
+            lease.is_short = True
+            self._part = max(self._part, min(_ALL, lease.part * 2))
+            self.is_exhausted = self.is_exhausted or lease.is_all
+        return self.is_exhausted
 
     def settle(self, shard: int, used: Amounts) -> None:
         """Record what a shard has used, at its end or later."""
-        lease = self._live.pop(shard, None) or self._lost.pop(shard, None)
+        lease = self._end(shard) or self._cancelled.pop(shard, None)
         if lease is not None:
-            self._spent = _sum([self._spent, _units(used)])
+            self._settle(lease, _units(used))
+            self._reported.set()
+        elif (lost := self._lost.pop(shard, None)) is not None:
+            unused = zip(lost, _units(used), strict=True)
+            self.budget.give_back(_amounts([most - own for most, own in unused]))
 
-    def end(self, shard: int, *, is_short: bool) -> None:
+    def end(self, shard: int, *, is_cancelled: bool = False) -> None:
         """Handle the end of a shard; without a report, its lease counts as used.
 
         Args:
             shard: The number of the shard.
-            is_short: Whether rows did not fit into its lease.
+            is_cancelled: Whether its report is on its way; the lease is held until then.
         """
+        lease = self._end(shard)
+        if lease is None:
+            return
+        if is_cancelled:
+            self._cancelled[shard] = lease
+        else:
+            self._settle(lease, lease.most)
+            self._lost[shard] = lease.most
+
+    async def close(self) -> None:
+        """Return to other runs what is not used. Shielded, and bounded; then leases count as used."""
+        if not self.is_shared:
+            return
+        with trio.move_on_after(_REPORTED_WITHIN, shield=True):
+            while self._live or self._cancelled:
+                self._reported = trio.Event()
+                await self._reported.wait()
+        for lease in (*self._live.values(), *self._cancelled.values()):
+            self._settle(lease, lease.most)
+        self._live.clear()
+        self._cancelled.clear()
+
+    def notify(self) -> None:
+        """Let shards ask again for leases."""
+        self.on_release()
+
+    def _end(self, shard: int) -> _ShardLease | None:
+        """Return the lease of a shard that ends now; None if it has ended before."""
         lease = self._live.pop(shard, None)
-        if lease is not None:
-            self._lost[shard] = lease
-        self._part = min(_ALL, self._latest * 2) if is_short else self._part / 2
+        if lease is not None and not lease.is_short:
+            self._part /= 2
+        return lease
 
-    def exhaust(self) -> None:
-        """Note that a row did not fit into all that was left."""
-        self.is_exhausted = True
+    def _settle(self, lease: _ShardLease, used: Sequence[int]) -> None:
+        amounts = _amounts(used)
+        self.budget.settle(
+            lease.hold, requests=amounts.requests, tokens=amounts.tokens, money=amounts.money
+        )
 
-    def _used(self) -> _Units:
-        return _sum([self._spent, *_leased(self._live), *_leased(self._lost)])
-
-    def _bounds(self) -> tuple[int | None, int | None, int | None]:
-        usd = self.settings.usd
-        # Rounded down, as a budget itself does.
-        return self.settings.requests, self.settings.tokens, None if usd is None else _floor(usd)
-
-
-def _leased(leases: dict[int, _ShardLease]) -> Iterable[_Units]:
-    return (one.most for one in leases.values())
-
-
-def _sum(units: Iterable[_Units]) -> _Units:
-    requests, tokens, micros = (sum(column) for column in zip(*units, strict=True))
-    return requests, tokens, micros
+    def _left(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+        """Return what is left, and what of it is free now, in each budget around the run, by dimension."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        cancelled = [lease.most for lease in self._cancelled.values()]
+        for budget in _levels(self.budget):
+            spent, held = _units(budget.spent), _units(budget.reserved)
+            for place, bound in enumerate(_bounds(budget)):
+                if bound is not None:
+                    unspent = bound - spent[place]
+                    # A shard that was cancelled before it started may never report.
+                    left = unspent - sum(most[place] for most in cancelled)
+                    free = unspent - held[place]
+                    found.setdefault(place, []).append((max(0, left), max(0, free)))
+        return found
 
 
-def _units(amounts: Amounts) -> _Units:
+def _levels(budget: Budget | None) -> Iterator[Budget]:
+    while budget is not None:
+        yield budget
+        budget = budget.within
+
+
+def _lent(budget: Budget, most: Sequence[int]) -> Budget:
+    """Return a budget of which only so much is left."""
+    before = [
+        0 if bound is None else max(0, bound - lent)
+        for bound, lent in zip(_bounds(budget), most, strict=True)
+    ]
+    return Budget(
+        budget.requests,
+        budget.tokens,
+        budget.money,
+        used_before=_amounts(before),
+        within=None if budget.within is None else _lent(budget.within, most),
+    )
+
+
+def _bounds(budget: Budget) -> Sequence[int | None]:
+    usd = budget.money
+    # Rounded down, as the budget itself does.
+    return budget.requests, budget.tokens, None if usd is None else _floor(usd)
+
+
+def _units(amounts: Amounts) -> Sequence[int]:
     return amounts.requests, amounts.tokens, round(amounts.money * _MILLION)
 
 
-def _amounts(units: Iterable[int]) -> Amounts:
+def _amounts(units: Sequence[int]) -> Amounts:
     requests, tokens, micros = units
     return Amounts(requests, tokens, micros / _MILLION)
 

@@ -27,6 +27,7 @@ from trioeval.evaluation.task_run import OpenTask
 from trioeval.kernel import StopReason
 from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Reply
+from trioeval.rates import Budget
 from trioeval.scaleout.agents import WorkerAgents
 from trioeval.scaleout.blocks import RowBlock, SentRow, SentTask, continues_chain, no_row
 from trioeval.scaleout.budget_leases import BudgetLeases
@@ -55,6 +56,7 @@ from trioeval.scaleout.shards import (
     measured,
     next_cases,
     next_rows,
+    rows_at_once,
     shard_rows,
 )
 from trioeval.scaleout.single_rows import is_sent_singly, sent_singly
@@ -78,8 +80,6 @@ class _LiveShard:
     started_at: float
     left: dict[int, SentRow]
     """The rows that have not arrived, by index."""
-    is_short: bool = False
-    """True if its lease on the budget was too small for some of its rows."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -95,6 +95,8 @@ class Coordinator:
     """Called before the coordinator itself stops the run, because its workers fail."""
     datasets: SentDatasets = attrs.field(factory=SentDatasets, kw_only=True)
     """The datasets whose groups are made on workers."""
+    _budget: Budget | None = attrs.field(default=None, kw_only=True)
+    """The budget of all calls, which other runs may share; None is that of the suite."""
     _lane_owner: bool = attrs.field(default=False, kw_only=True)
     """True if each lane has one owner, although the suite has Redis."""
     _groups: RowGroups = attrs.field(init=False)
@@ -113,7 +115,7 @@ class Coordinator:
     """The worker of each group that has an owner."""
     _numbers: itertools.count[int] = attrs.field(init=False, factory=itertools.count)
     _row_seconds: dict[str | None, float] = attrs.field(init=False, factory=dict)
-    _leases: BudgetLeases | None = attrs.field(init=False)
+    leases: BudgetLeases | None = attrs.field(init=False)
     """The budget of the run; None without one."""
     _agents: WorkerAgents = attrs.field(init=False)
     _failures: int = attrs.field(init=False, default=0)
@@ -132,10 +134,9 @@ class Coordinator:
         journal = self.records.journal
         return WorkerAgents(None if journal is None else journal.agents)
 
-    @_leases.default
+    @leases.default
     def _make_leases(self) -> BudgetLeases | None:
-        settings = self._prepared.suite.evaluate_options.budget
-        return None if settings is None else BudgetLeases(settings)
+        return BudgetLeases.of(self._budget, self._prepared.suite, self.send_soon)
 
     def adapt(self, part: PreparedTask, task: OpenTask) -> OpenTask:
         """Return a task whose rows run on the workers."""
@@ -237,8 +238,8 @@ class Coordinator:
                 self.records.job(message, self._rows.get((key.task, key.index)))
             case WorkerWarning():
                 self._warn_once(message.text)
-            case ShardUsage() if self._leases is not None:
-                self._leases.settle(message.number, message.used)
+            case ShardUsage() if self.leases is not None:
+                self.leases.settle(message.number, message.used)
             case AttemptProcess() | AttemptGone() | AgentEvent():
                 self._agents.take(message)
             case _:
@@ -355,7 +356,7 @@ class Coordinator:
 
     @property
     def _is_exhausted(self) -> bool:
-        return self._leases is not None and self._leases.is_exhausted
+        return self.leases is not None and self.leases.is_exhausted
 
     def _give_up_row(self, row: SentRow) -> None:
         """Await a row no longer that no worker has."""
@@ -374,7 +375,7 @@ class Coordinator:
             row.chain.leave(row)
         number, shard = row.shard, self._leave_shard(row)
         if number is not None and shard is not None and not shard.left:
-            self._remove_shard(number)
+            self._remove_shard(number, is_cancelled=True)
             self.cluster.cancel(number)
 
     def _leave_shard(self, row: SentRow) -> _LiveShard | None:
@@ -386,14 +387,14 @@ class Coordinator:
             self._supplied.discard((shard.worker, shard.group))
         return shard
 
-    def _remove_shard(self, number: int) -> _LiveShard | None:
+    def _remove_shard(self, number: int, *, is_cancelled: bool = False) -> _LiveShard | None:
         """Remove a shard, and return it; None if it was removed before."""
         shard = self._shards.pop(number, None)
         if shard is not None:
             self._workers.get(shard.worker, {}).pop(number, None)
             self._supplied.discard((shard.worker, shard.group))
-            if self._leases is not None:
-                self._leases.end(number, is_short=shard.is_short)
+            if self.leases is not None:
+                self.leases.end(number, is_cancelled=is_cancelled)
                 self._changed.set()
         return shard
 
@@ -471,11 +472,11 @@ class Coordinator:
         waiting: deque[SentRow],
     ) -> bool:
         """Send a shard, and return True; without a lease on the budget, its rows wait again."""
-        number, used_before = next(self._numbers), None
-        if self._leases is not None:
-            shards = max(1, len(self._workers)) * SHARDS_AT_ONCE
-            used_before = self._leases.grant(number, shards)
-            if used_before is None:  # until another shard has ended
+        number, budget = next(self._numbers), None
+        if self.leases is not None:
+            most = rows_at_once(self._groups.widths, self._row_seconds, len(self._workers))
+            budget = self.leases.grant(number, len(rows), min(most, len(self._rows)))
+            if budget is None:  # until other calls have ended
                 waiting.extendleft(reversed(rows))
                 return False
         rows.sort(key=lambda row: row.index)
@@ -496,7 +497,7 @@ class Coordinator:
                 rows=tuple(row.index for row in rows),
                 replies=tuple(replies),
                 anew=frozenset(row.index for row in rows if self.records.needs_new_reply(row)),
-                used_before=used_before,
+                budget=budget,
                 processes=tuple(
                     one for row in rows for one in self._agents.processes(task, row.index)
                 ),
@@ -552,15 +553,10 @@ class Coordinator:
 
     def _is_final(self, row: SentRow) -> bool:
         """Return whether a row that the budget has cut off cannot run later either."""
-        number, leases = row.shard, self._leases
-        if number is None or leases is None or leases.is_exhausted:
-            return True
-        if not leases.is_final(number):
-            self._shards[number].is_short = True
-            return False
-        leases.exhaust()
-        self._give_up_waiting()
-        return True
+        is_final = self.leases is None or self.leases.refuse(row.shard)
+        if is_final:
+            self._give_up_waiting()
+        return is_final
 
     def _give_up(self, why: str) -> None:
         """Stop the run, so that it can be resumed."""
@@ -593,4 +589,6 @@ async def open_coordinator(coordinator: Coordinator) -> AsyncGenerator[None]:
         try:
             yield
         finally:  # also if a task could not be opened: the nursery waits for its tasks
+            if coordinator.leases is not None:
+                await coordinator.leases.close()
             nursery.cancel_scope.cancel("the run has ended")

@@ -4,7 +4,7 @@ import attrs
 
 from trioeval.agent.journal import RunningAttempt
 from trioeval.evaluation.journal import CallKey, RecordedReply
-from trioeval.rates import Amounts
+from trioeval.rates import Budget
 
 
 @attrs.frozen(kw_only=True)
@@ -18,8 +18,8 @@ class PlacedWork:
     """The recorded replies to its calls, which are not requested again."""
     anew: frozenset[int] = frozenset()
     """The rows that ignore recorded and cached replies."""
-    used_before: Amounts | None = None
-    """The amounts to regard as used of the run's budget; None without a budget."""
+    budget: Budget | None = None
+    """The budget of its calls, in which all that it may not use counts as used; None without one."""
     processes: tuple[RunningAttempt, ...] = ()
     """The attempts at its rows whose processes may still run, because their workers were lost."""
     jobs: tuple[tuple[CallKey, str], ...] = ()

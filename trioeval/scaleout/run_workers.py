@@ -16,6 +16,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.limits.open import requires_extra
 from trioeval.nurseries import open_plain_nursery
+from trioeval.rates import Budget
 from trioeval.scaleout.address import ClusterAddress
 from trioeval.scaleout.agents import shared_folder
 from trioeval.scaleout.cluster import ClusterEvents
@@ -86,6 +87,7 @@ class RunWorkers:
         records: RunRecords | None = None,
         run: RecordedRun | None = None,
         views: WorkerViews | None = None,
+        budget: Budget | None = None,
         on_give_up: Callable[[], None] | None = None,
     ) -> AsyncGenerator[Coordinator]:
         """Send rows to the workers while the block runs.
@@ -96,6 +98,7 @@ class RunWorkers:
             records: The records of the run.
             run: The run in its store, which the journal in Redis is compared with; None stores nothing.
             views: Receive what the workers report.
+            budget: The budget of all calls, which other runs may share; None is that of the suite.
             on_give_up: Called before the coordinator itself stops the run, because its workers fail.
 
         Yields:
@@ -107,6 +110,7 @@ class RunWorkers:
             stop,
             warn,
             records=records or RunRecords(),
+            budget=budget,
             on_give_up=on_give_up,
             datasets=self.datasets,
             lane_owner=self._options.lane_owner,

@@ -36,12 +36,39 @@ def shard_rows(row_seconds: float | None, waiting: int, workers: int, width: int
         >>> shard_rows(None, 1000, 2), shard_rows(0.05, 1000, 2), shard_rows(0.05, 60, 2)
         (32, 100, 15)
     """
-    wished = 0.0 if row_seconds is None else SHARD_SECONDS / max(row_seconds, 1e-9)
-    # Slow rows must fill the lanes, too.
-    size = int(min(max(wished, width, FIRST_ROWS), MOST_ROWS))
+    size = _full_shard(row_seconds, width)
     # The last rows are spread, so that all workers end at about the same time.
     least = 1 if row_seconds is None else max(1, int(_LEAST_SECONDS / max(row_seconds, 1e-9)))
     return min(size, waiting, max(least, math.ceil(waiting / (SHARDS_AT_ONCE * workers))))
+
+
+def _full_shard(row_seconds: float | None, width: int) -> int:
+    """Return the number of rows of a shard as long as many rows wait."""
+    wished = 0.0 if row_seconds is None else SHARD_SECONDS / max(row_seconds, 1e-9)
+    # Slow rows must fill the lanes, too.
+    return int(min(max(wished, width, FIRST_ROWS), MOST_ROWS))
+
+
+def rows_at_once(
+    widths: Mapping[str | None, int], row_seconds: Mapping[str | None, float], workers: int
+) -> int:
+    """Return the most rows that all workers have at once, as long as many rows wait.
+
+    Args:
+        widths: The rows of each group that a worker can run at once; 0 for a group without rows.
+        row_seconds: The seconds of work for each row of a shard, of groups of which it is known.
+        workers: The number of workers.
+
+    Example:
+        >>> rows_at_once({None: 0, "a": 4}, {}, 3), rows_at_once({None: 40}, {}, 3)
+        (64, 240)
+    """
+    most = 0
+    for group, width in widths.items():
+        rows = width if is_case_group(group) else _full_shard(row_seconds.get(group), width)
+        takers = workers if group is None or is_case_group(group) else 1
+        most += SHARDS_AT_ONCE * rows * takers if width else 0
+    return most
 
 
 def next_rows(size: int, running: int) -> int:

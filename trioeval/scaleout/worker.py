@@ -29,7 +29,7 @@ from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row
 from trioeval.kernel import Event, Lanes
 from trioeval.limits.open import requires_extra
-from trioeval.rates import Amounts, Budget
+from trioeval.rates import Amounts
 from trioeval.run.run_suite import RunOptions, make_lanes, run_prepared
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.agents import AgentsFolder
@@ -106,21 +106,20 @@ class _RunningShard:
     part: ForwardedPart | None = None
     """The groups of a dataset that it makes."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    budget: Budget | None = None
-    """Its lease on the budget of the run."""
 
     @property
-    def used(self) -> Amounts:
-        """The used part of its lease; held amounts count, since their calls may have been made."""
-        if self.budget is None:
-            return Amounts()
-        spent, held = self.budget.spent, self.budget.reserved
-        before = self.budget.used_before or Amounts()
-        return Amounts(
+    def usage(self) -> ShardUsage | None:
+        """What it has used of its budget, held amounts included, since their calls may have been made."""
+        budget = self.shard.budget
+        if budget is None:
+            return None
+        spent, held, before = budget.spent, budget.reserved, budget.used_before or Amounts()
+        used = Amounts(
             spent.requests - before.requests,
             spent.tokens + held.tokens - before.tokens,
             spent.money + held.money - before.money,
         )
+        return ShardUsage(self.shard.number, used)
 
 
 @attrs.define(eq=False, repr=False)
@@ -365,8 +364,8 @@ class WorkerSession:
             del self._shards[running.key]
             if self._reporter is not None:
                 self._reporter.shard_ended(is_idle=not self._shards)
-            if running.budget is not None:
-                self._batch.add(ShardUsage(running.shard.number, running.used))
+            if (usage := running.usage) is not None:
+                self._batch.add(usage)
             self._batch.flush()
             if not running.ended.done():
                 running.ended.set_exception(trio.RunFinishedError())
@@ -377,11 +376,6 @@ class WorkerSession:
             raise trio.RunFinishedError
         reporter.expect(len(shard.rows))
         dataset = running.part
-        budget = prepared.suite.evaluate_options.budget
-        if budget is not None and shard.used_before is not None:
-            running.budget = Budget(
-                budget.requests, budget.tokens, budget.usd, used_before=shard.used_before
-            )
         part = await self._part(prepared, shard.task)
         if prepared.tasks:
             alone = attrs.evolve(part, depends_on=())
@@ -391,7 +385,7 @@ class WorkerSession:
             RunOptions(
                 emit=_ignore_row,
                 lanes=self._lanes,
-                budget=running.budget,
+                budget=shard.budget,
                 stop=self._stop,
                 observe=self._observe,
                 observers=reporter.observer if self._options.events else None,

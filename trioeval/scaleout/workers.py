@@ -25,7 +25,7 @@ from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import Emit
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
-from trioeval.run.run_suite import check_on_trio, in_task_order
+from trioeval.run.run_suite import check_on_trio, in_task_order, with_budget
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.agents import temporary_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
@@ -34,7 +34,7 @@ from trioeval.scaleout.forwarding import MOST_LINGER
 from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.run_workers import RunWorkers, open_run
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
-from trioeval.suite.model import Suite
+from trioeval.suite.model import BudgetSettings, Suite
 
 if TYPE_CHECKING:
     from trioeval.scaleout.dask_cluster import LocalProcesses
@@ -56,6 +56,8 @@ class SourceLoader:
     """The working directory of the program."""
     changes: SuiteChanges | None = None
     """The changes of its extensions in this process, which workers do not call again."""
+    budget: BudgetSettings | None = None
+    """Bounds of calls besides those of the suite's own budget."""
 
     def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
@@ -77,6 +79,7 @@ class SourceLoader:
             case path:
                 file = location.path(self.directory / path)
                 suite = load_suite(file, trusted=trusted, allow_env=allow_env)
+        suite = with_budget(suite, self.budget)
         return prepare(suite if self.changes is None else with_changes(suite, self.changes))
 
     def for_workers(self, prepared: PreparedSuite) -> SourceLoader:

@@ -10,6 +10,7 @@ import attrs
 
 from trioeval.agent.open import AgentOptions
 from trioeval.errors import UsageError
+from trioeval.rates import Budget
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.run_records import RunRecords
@@ -18,7 +19,7 @@ from trioeval.scaleout.watching import WorkerViews
 from trioeval.scaleout.workers import SourceLoader, WorkerPool
 from trioeval.session.observers import RunObservers
 from trioeval.store.run import StoredRun
-from trioeval.suite.model import Suite
+from trioeval.suite.model import BudgetSettings, Suite
 
 
 @attrs.define(eq=False, repr=False)
@@ -41,6 +42,7 @@ class SentRun:
         allow_env: Collection[str],
         *,
         send: Iterable[str | os.PathLike[str]],
+        budget: BudgetSettings | None,
         has_own: bool,
     ) -> SentRun:
         """Return the workers of a run of a suite.
@@ -51,6 +53,7 @@ class SentRun:
             trusted: As for `load_suite`.
             allow_env: As for `load_suite`.
             send: As for `WorkerPool.run_suite`.
+            budget: The bounds of the budget of the session.
             has_own: Whether the session has providers or assertion types of the program.
 
         Raises:
@@ -63,9 +66,9 @@ class SentRun:
                 "workers prepare a suite themselves: pass the suite or its path to `run`"
             )
         if isinstance(suite, Suite):
-            loader = SourceLoader(suite)
+            loader = SourceLoader(suite, budget=budget)
         else:
-            loader = SourceLoader(suite, trusted, tuple(allow_env))
+            loader = SourceLoader(suite, trusted, tuple(allow_env), budget=budget)
         loader.check()
         return cls(workers, loader, [*send])
 
@@ -90,7 +93,9 @@ class SentRun:
             )
         )
 
-    async def start(self, stored: StoredRun, observers: RunObservers) -> Coordinator | None:
+    async def start(
+        self, stored: StoredRun, observers: RunObservers, budget: Budget | None
+    ) -> Coordinator | None:
         """Send rows to the workers until the stack is closed; return what sends them."""
         if self._opened is None:
             return None
@@ -101,5 +106,6 @@ class SentRun:
             records=RunRecords(stored, [observers], stored.recorded_replies, stored.recorded_jobs),
             run=stored,
             views=WorkerViews(lanes=run.worker_lanes),
+            budget=budget,
         )
         return await self._stack.enter_async_context(coordinated)

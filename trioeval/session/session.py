@@ -31,14 +31,22 @@ from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite
 from trioeval.run.prepare import check_providers
-from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared, with_budget
+from trioeval.run.run_suite import (
+    RunOptions,
+    budget_settings,
+    check_on_trio,
+    prepared_of,
+    run_prepared,
+    suite_budget,
+    with_budget,
+)
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
 from trioeval.session.run import Run, begin_run
 from trioeval.store.run import StoredRun
 from trioeval.store.run_start import check_run_id, new_run_id
 from trioeval.store.store import Store, open_store
-from trioeval.suite.model import BudgetSettings, LimitsSettings, Suite
+from trioeval.suite.model import LimitsSettings, Suite
 
 if TYPE_CHECKING:
     from trioeval.agent.open import AgentOptions
@@ -300,12 +308,13 @@ class Session:
         sent: SentRun | None,
     ) -> RunOptions:
         run = observers.run
-        sending = None if sent is None else await sent.start(stored, observers)
+        budget = suite_budget(prepared.suite, self.budget)
+        sending = None if sent is None else await sent.start(stored, observers, budget)
         return RunOptions(
             emit=run.emit,
             emit_many=run.emit_many,
             lanes=self.lanes,
-            budget=self._budget_of(prepared),
+            budget=budget,
             stop=run.stopping,
             observe=observers.observe,
             run_id=run.id,
@@ -337,7 +346,7 @@ class Session:
         )
 
     async def _prepared(self, suite: _AnySuite) -> PreparedSuite:
-        own = _as_settings(self.budget)
+        own = budget_settings(self.budget)
         if isinstance(suite, Suite):
             return await prepared_of(suite, self._providers, None, budget=own)
         if not isinstance(suite, PreparedSuite):
@@ -363,15 +372,14 @@ class Session:
 
         has_own = bool(self._providers) or self._kinds is not None
         return SentRun.of(
-            workers, suite, self._trusted, self._allow_env, send=send, has_own=has_own
+            workers,
+            suite,
+            self._trusted,
+            self._allow_env,
+            send=send,
+            budget=budget_settings(self.budget),
+            has_own=has_own,
         )
-
-    def _budget_of(self, prepared: PreparedSuite) -> Budget | None:
-        """Return the budget of a run; None without one."""
-        settings = prepared.suite.evaluate_options.budget
-        if settings is None or settings == _as_settings(self.budget):
-            return self.budget
-        return Budget(settings.requests, settings.tokens, settings.usd, within=self.budget)
 
     async def _make_lanes(self, prepared: PreparedSuite) -> None:
         """Make the lanes that a run needs and the session lacks; the stricter limits hold for the others."""
@@ -568,11 +576,3 @@ async def open_session(
             with trio.CancelScope(shield=True):  # they are cancelled, and each end is bounded
                 await session.wait_closed()
             services.cancel_scope.cancel("the session has ended")
-
-
-def _as_settings(budget: Budget | None) -> BudgetSettings | None:
-    return (
-        None
-        if budget is None
-        else BudgetSettings(requests=budget.requests, tokens=budget.tokens, usd=budget.money)
-    )
