@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from trioeval import parse_suite
+from trioeval.columns.open import read_seeds
 from trioeval.columns.options import DatasetOptions
 from trioeval.errors import Fault, ProviderError
 from trioeval.kernel import CallStarted, Event, Throttled
@@ -137,7 +138,11 @@ class RealRun:
 
 def prepared_suite(suite: dict[str, Any], servers: Mapping[str, FakeServer]) -> PreparedSuite:
     providers = {name: server.ask for name, server in servers.items()}
-    return prepare(parse_suite(suite), providers=providers, environ={})
+    found = prepare(parse_suite(suite), providers=providers, environ={})
+    if "columns" not in found.task_types:
+        return found
+    # A run reads seeds in a thread, for which a virtual clock does not wait.
+    return attrs.evolve(found, opened=read_seeds(found))
 
 
 def real_run(suite: dict[str, Any], settings: Mapping[str, FakeSettings]) -> RealRun:

@@ -24,14 +24,15 @@ def test_alternatives_follow_from_lane_and_limits() -> None:
     """Rates are varied where there are any; a rate that the lane does not know can be declared."""
     widths = ["maxConcurrency 2", "maxConcurrency 8", "maxConcurrency 16"]
     plain = simulated(8, maxConcurrency=4)
-    assert names(plain) == [*widths, "2 keys"]
+    more = ["2 keys", "2 workers", "4 workers"]
+    assert names(plain) == [*widths, *more]
     known = limited(plain, ServerLimits(rpm=60, tpm=9000))
     tiers = ["a tier of 120 rpm", "a tier of 18000 tpm"]
-    assert names(known) == [*widths, "rpm 60", "tpm 9000", *tiers, "2 keys"]
+    assert names(known) == [*widths, "rpm 60", "tpm 9000", *tiers, *more]
     paced = simulated(8, maxConcurrency=4, rpm=600)
-    assert names(paced) == [*widths, "a tier of 1200 rpm", "2 keys"]
+    assert names(paced) == [*widths, "a tier of 1200 rpm", *more]
     bursting = limited(paced, ServerLimits(rpm=600))
-    assert names(bursting) == [*widths, "a tier of 1200 rpm", "burst 4", "2 keys"]
+    assert names(bursting) == [*widths, "a tier of 1200 rpm", "burst 4", *more]
 
 
 def test_a_wider_lane_is_recommended_to_an_unlimited_provider() -> None:
@@ -96,6 +97,19 @@ def test_the_first_way_that_fits_is_the_smallest_change() -> None:
     (line,) = ForecastBounds(deadline=3.0).lines(found)
     assert line == "deadline   3 s: does not fit, 5 s too long; it fits with maxConcurrency 8"
     assert recommend(forecast, effects[2:])[0].startswith("set maxConcurrency 8: ")
+
+
+def test_workers_pay_only_if_one_process_computes_most_of_the_time() -> None:
+    """Rates hold over all workers, and each has the width of the lane."""
+    found = forecast_suite(simulated(160, maxConcurrency=4))
+    assert found.recommendations[-1] == "one process suffices: it computes about 0.5% of the time"
+    effects = {one.name: one for one in found.comparisons}
+    assert effects["2 workers"].makespan == effects["maxConcurrency 8"].makespan
+    fast = simulated(320, model(0.01, 0), maxConcurrency=32)
+    (*_, sentence) = forecast_suite(fast).recommendations
+    assert sentence == (
+        "run it on 5 workers (--on local:5): one process would compute about 320% of the time"
+    )
 
 
 def test_the_chart_shows_refusals_and_waits_where_they_happen() -> None:

@@ -183,15 +183,29 @@ def test_a_wrong_flag_is_one_error(
 @pytest.mark.usefixtures("folder")
 def test_tasks_that_cannot_be_simulated_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     """Each of them, with its place in the file; other tasks can be chosen."""
-    sampler = {"name": "n", "type": "sampler", "sampler": "uniform", "low": 0, "high": 1}
-    rows = {"id": "rows", "type": "columns", "rows": 3, "columns": [sampler]}
     tests = {"prompts": SUITE["prompts"], "tests": SUITE["tests"]}
     task = {"id": "main", "type": "prompt_eval", **tests}
-    write({"providers": SUITE["providers"], "tasks": [rows, task]})
+    rows = {"id": "rows", **tests, "type": "prompt_eval", "tests": {"fromTask": "main"}}
+    write({"providers": SUITE["providers"], "tasks": [task, {**rows, "dependsOn": ["main"]}]})
     assert run_command_line(["simulate", "s.json", "--latency", "1"]) == 2
-    message = "a task of type columns cannot be simulated: its calls follow from its replies"
+    message = "$.tasks[1]: its tests are the rows of task main, whose number only a run shows\n"
     assert message in capfd.readouterr().err
     assert run_command_line(["simulate", "s.json", "--latency", "1", "--task", "main"]) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_agents_need_their_numbers_of_calls(capfd: pytest.CaptureFixture[str]) -> None:
+    """The message names the task and the flag, which makes each case a chain of so many calls."""
+    task = {"id": "fix", "type": "agent", "prompts": ["fix it"], "tests": [{"vars": {"x": "1"}}]}
+    write({"providers": SUITE["providers"], "tasks": [task]})
+    command = ["simulate", "s.json", "--latency", "2", "--no-compare"]
+    assert run_command_line(command) == 2
+    message = "the number of calls of mini for each case of task fix is not known: pass --from RUN"
+    assert message in capfd.readouterr().err
+    assert run_command_line([*command, "--agent-calls", "6"]) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("1 row, 6 requests on 1 lane; ")
+    assert "makespan   12.0 s\n" in out
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,10 +7,11 @@ from fake_world import real_run, simulated_suite, suite_of
 from test_laws import model
 
 from trioeval import parse_suite
-from trioeval.errors import SuiteError
+from trioeval.errors import Fault, SuiteError
 from trioeval.providers.fake import FakeSettings
 from trioeval.run import PreparedSuite, prepare
 from trioeval.simulation.model import ProviderModel
+from trioeval.simulation.observed import ObservedCall, observed_models
 from trioeval.simulation.run import Forecast, simulate
 
 TOPIC = {"name": "topic", "type": "sampler", "sampler": "category", "values": ["a", "b"]}
@@ -135,3 +136,15 @@ def test_tests_whose_number_only_a_run_shows_are_refused() -> None:
     (problem,) = caught.value.problems
     assert problem.path == "$.tasks[1]"
     assert problem.message == "its tests are the rows of task ask, whose number only a run shows"
+
+
+def test_calls_of_cases_are_observed() -> None:
+    """Only successful calls of each row count; providers without rows have no numbers."""
+    calls = [
+        ObservedCall(provider="m", latency=1.0, row=("fix", place)) for place in (0, 0, 0, 1, 2, 2)
+    ]
+    calls.append(ObservedCall(provider="m", latency=1.0, row=("fix", 1), fault=Fault.TRANSIENT))
+    calls.append(ObservedCall(provider="judge", latency=1.0))
+    found = observed_models(calls, "a run")
+    assert list(found["m"].rounds) == [1, 2, 3]
+    assert not found["judge"].rounds

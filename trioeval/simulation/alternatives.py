@@ -6,6 +6,7 @@ makespan of the whole.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -30,6 +31,14 @@ _LANES = 3
 """Lanes whose settings are varied: the busiest ones."""
 _ALIKE = 0.02
 """Share by which two makespans may differ by chance."""
+_WORKERS = (2, 4)
+"""Numbers of worker processes that are compared."""
+_REQUEST_CPU = 0.001
+"""CPU seconds of a request in the process that makes it: HTTP, grading and recording."""
+_COORDINATOR_CPU = 0.00012
+"""CPU seconds of a row in the process of a run whose rows are made by workers."""
+_BUSY = 0.7
+"""Share of the time that a process can compute before its calls are late."""
 _WORTH = 0.05
 """Share of the makespan that a recommended change saves at least."""
 
@@ -45,6 +54,8 @@ class Alternative:
     """True if the suite alone decides it; False if it needs another account."""
     cost: int = attrs.field(default=0, kw_only=True)
     """The rank among changes of equal effect: smaller ones are recommended first."""
+    workers: int = attrs.field(default=1, kw_only=True)
+    """The processes that share the rows."""
 
 
 @attrs.frozen
@@ -62,6 +73,8 @@ class AlternativeEffect:
     """US dollars, of the whole suite."""
     refused_share: float
     """Share of the requests that are refused."""
+    workers: int = 1
+    """The processes that share the rows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,11 +118,19 @@ def forecast_suite(
 
 def alternatives(suite: SimulatedSuite, forecast: Forecast) -> Iterator[Alternative]:
     """Yield the alternatives to a suite whose present settings give a forecast."""
-    names = lane_names(spec.name for spec in suite.specs)
+    names = lane_names(spec.name for spec in suite.specs if spec.name in forecast.lanes)
     busiest = sorted(suite.specs, key=lambda spec: -_busy(forecast.lanes.get(spec.name)))
     for spec in busiest[:_LANES]:
         if spec.name in forecast.lanes:
             yield from _of_lane(suite, spec, f"{names[spec.name]}: " if len(names) > 1 else "")
+    for workers in _WORKERS:
+        # Each worker has the width of every lane; the rates are those of all together.
+        specs = [
+            attrs.evolve(spec, max_concurrency=spec.max_concurrency * workers)
+            for spec in suite.specs
+        ]
+        changed = attrs.evolve(suite, specs=specs)
+        yield Alternative(f"{workers} workers", changed, is_setting=False, workers=workers)
 
 
 def recommend(forecast: Forecast, comparisons: Sequence[AlternativeEffect]) -> Sequence[str]:
@@ -144,13 +165,42 @@ def recommend(forecast: Forecast, comparisons: Sequence[AlternativeEffect]) -> S
     if smaller and not (best is not None and best.ratio <= 1 - _WORTH):
         chosen = min(smaller, key=lambda one: one.cost)
         found.append(f"{chosen.name} suffices: the run takes as long")
-    others = [one for one in comparisons if not one.is_setting and one.ratio <= 1 - _WORTH]
+    others = [
+        one
+        for one in comparisons
+        if not one.is_setting and one.workers == 1 and one.ratio <= 1 - _WORTH
+    ]
     if others:
         fastest = min(others, key=lambda one: one.ratio)
         found.append(
             f"with another account: {fastest.name} takes {_percent(1 - fastest.ratio)} less time"
         )
+    if comparisons and forecast.makespan:
+        found.append(_workers_sentence(forecast))
     return found
+
+
+def computing_time(requests: int, rows: int, workers: int) -> float:
+    """Return about how many seconds the busiest process of a run computes.
+
+    Example:
+        >>> computing_time(10_000, 10_000, 1), computing_time(10_000, 10_000, 4)
+        (10.0, 2.5)
+    """
+    each = requests * _REQUEST_CPU / workers
+    return each if workers == 1 else max(each, rows * _COORDINATOR_CPU)
+
+
+def _workers_sentence(forecast: Forecast) -> str:
+    """Return how many worker processes would pay."""
+    share = computing_time(forecast.requests, forecast.rows, 1) / forecast.makespan
+    if share <= _BUSY:
+        return f"one process suffices: it computes about {_percent(share)} of the time"
+    workers = max(2, math.ceil(share / _BUSY))
+    return (
+        f"run it on {workers} workers (--on local:{workers}): "
+        f"one process would compute about {_percent(share)} of the time"
+    )
 
 
 def _percent(share: float) -> str:
@@ -171,7 +221,10 @@ def _compare(suite: SimulatedSuite, forecast: Forecast, run: Run) -> Sequence[Al
     found = []
     for one in alternatives(suite, forecast):
         other = _median(_simulations(one.suite.first(MOST_ROWS), run))
-        ratio = other.makespan / base.makespan if base.makespan else 1.0
+        least = 0.0
+        if one.workers > 1:
+            least = computing_time(other.requests, other.rows, one.workers)
+        ratio = max(other.makespan, least) / base.makespan if base.makespan else 1.0
         found.append(
             AlternativeEffect(
                 name=one.name,
@@ -181,6 +234,7 @@ def _compare(suite: SimulatedSuite, forecast: Forecast, run: Run) -> Sequence[Al
                 ratio=ratio,
                 money=other.money * scale,
                 refused_share=other.refused / max(1, other.requests),
+                workers=one.workers,
             )
         )
     return found

@@ -294,6 +294,7 @@ def _comparison_json(one: AlternativeEffect) -> Mapping[str, Any]:
         "ratio": one.ratio,
         "costUsd": one.money,
         "refusedShare": one.refused_share,
+        "workers": one.workers,
     }
 
 
