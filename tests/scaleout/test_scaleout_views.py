@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 import trio
 from otlp_collector import check_collected, collector
+from patience import PATIENCE
+from redis_server import needs_redis, open_server
 from scaleout_command import ROWS, command, suite, wait_gone
 from server_process import fake_provider, stats_of
 from trace_rules import check_trace
 
 from trioeval.cli import run_command_line
+from trioeval.limits.redis import open_redis
 from trioeval.web.live_client import Live, open_live
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
@@ -166,6 +169,49 @@ def test_a_run_on_workers_is_watched_and_steered_with_the_worker_as_a_dimension(
     rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert len(rows) == ROWS
     assert {row["error"] for row in rows if not row["success"]} == {"not run: the run was stopped"}
+
+
+@needs_redis
+def test_a_retuned_lane_of_a_run_on_workers_has_its_new_width_in_redis(tmp_path: Path) -> None:
+    """WIDTH: over all workers; a rate that the lane did not have is refused."""
+
+    async def main(run_id: str, redis: str) -> None:
+        async with (
+            watched(run_id) as (live, wait_state),
+            open_redis(redis, namespace="views", request_timeout=PATIENCE) as limits,
+        ):
+            state = await wait_state(lambda found: any(one["inFlight"] for one in found["lanes"]))
+            name = state["lanes"][0]["name"]
+
+            async def width() -> int:
+                (found,) = [
+                    one for one in await limits.states() if one.limit.key.endswith(":slots")
+                ]
+                return found.pending_capacity or found.limit.capacity
+
+            assert await width() == 2
+            refused = await live.ask({"do": "retune", "lane": name, "rpm": 60})
+            assert "set rpm in the suite" in str(refused)
+            assert (await live.ask({"do": "retune", "lane": name, "maxConcurrency": 5}))["ok"]
+            while await width() != 5:
+                await trio.lowlevel.checkpoint()
+            assert (await live.ask({"do": "stop"}))["ok"]
+
+    with open_server() as redis, fake_provider("--latency", "0.3") as url:
+        found = suite(url)
+        found["providers"][0]["lane"] = {"maxConcurrency": 2}
+        found["limits"] = {"backend": "redis", "url": redis.url, "namespace": "views"}
+        (tmp_path / "s.json").write_text(json.dumps(found))
+        with command(tmp_path, "s.json", "--on", "local:2", "--live", mode="json") as process:
+            told = objects(process)
+            next(
+                one for one in told if any(worker["inFlight"] for worker in one.get("workers", ()))
+            )
+            trio.run(main, _run_id(tmp_path), redis.url)
+            *_, end = told
+            process.wait()
+            wait_gone(process.pid)
+    assert (end["type"], process.returncode) == ("end", 100), end
 
 
 def _run_id(folder: Path) -> str:
