@@ -153,6 +153,12 @@ def provider_failure(outcome: Outcome[Any]) -> ProviderError | None:
     return None
 
 
+def refusal_of(row: Row) -> str | None:
+    """Return the refusal of the budget because of which a row was not run; None for any other row."""
+    told, prefix = row.error or "", explain(NotRun(row.index, StopReason.BUDGET, ""))
+    return told.removeprefix(prefix) if prefix and told.startswith(prefix) else None
+
+
 def grading_details(outcome: Outcome[Verdict]) -> Mapping[str, Any]:
     """Return additional data about a row that could not be judged."""
     if isinstance(outcome, Failed) and isinstance(outcome.error, GradingError):

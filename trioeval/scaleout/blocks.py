@@ -77,6 +77,8 @@ class RowBlock:
     """The rows without a result, by index."""
     cut: StopReason = attrs.field(init=False, default=StopReason.STOP)
     """The reason why it has ended before rows without a result."""
+    refusal: str | None = attrs.field(init=False, default=None)
+    """The refusal of the budget, if that is the reason."""
     arrived: dict[int, Row] = attrs.field(init=False, factory=dict)
     """The rows with a result, as they are recorded, by index."""
     ended: trio.Event = attrs.field(init=False, factory=trio.Event)
@@ -218,7 +220,7 @@ class SentTask:
             return [row for job in jobs for row in self.body.rows(_of_job(job, outcome), waits)]
         found = block.arrived
         for row in block.left.values():
-            own = _of_job(row.job, outcome, is_sent=row.is_sent, cut=block.cut)
+            own = _of_job(row.job, outcome, block, is_sent=row.is_sent)
             found.update((one.index, one) for one in self.body.rows(own, waits))
         return [found[index] for index in sorted(found)]
 
@@ -247,29 +249,26 @@ def _unrecorded(row: Row) -> Row:
 
 
 def _of_job(
-    job: int,
-    outcome: Outcome[Any],
-    *,
-    is_sent: bool = False,
-    cut: StopReason = StopReason.STOP,
+    job: int, outcome: Outcome[Any], block: RowBlock | None = None, *, is_sent: bool = False
 ) -> Outcome[Any]:
     """Return the outcome of a job without a result, from that of its block.
 
     Args:
         job: The job.
         outcome: The outcome of its block.
+        block: Its block; None for one that never started.
         is_sent: Whether a worker may have started it.
-        cut: The reason why a block has ended that was not cut off itself.
     """
+    cut, refusal = (StopReason.STOP, None) if block is None else (block.cut, block.refusal)
     match outcome:
         case NotRun() | Blocked():
             return attrs.evolve(outcome, index=job)
         case Interrupted():
-            cut = outcome.cut
+            cut, refusal = outcome.cut, None
         case _:
             pass
     if not is_sent:
-        return NotRun(job, cut)
+        return NotRun(job, cut, refusal)
     return Interrupted(job, outcome.started_at, outcome.finished_at, outcome.waited, 0, cut)
 
 

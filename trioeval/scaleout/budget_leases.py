@@ -86,6 +86,8 @@ class BudgetLeases:
     """The least part of what is left that a lease gets."""
     is_exhausted: bool = attrs.field(init=False, default=False)
     """True if a row did not fit into all that was left."""
+    refusal: str | None = attrs.field(init=False, default=None)
+    """The refusal of that row, if it is known."""
 
     @classmethod
     def of(
@@ -121,17 +123,20 @@ class BudgetLeases:
         self._live[shard] = _ShardLease(most, hold, part, is_all=most == left)
         return _lent(self.budget, most)
 
-    def refuse(self, shard: int | None) -> bool:
+    def refuse(self, shard: int | None, refusal: str | None = None) -> bool:
         """Handle a row that did not fit into the lease of its shard; return whether it fits no more at all.
 
         Args:
             shard: The number of the shard; None if that has ended, so that the row is to run again.
+            refusal: What the budget of the shard said, if it is known.
         """
         lease = None if shard is None else self._live.get(shard)
         if lease is not None:
             lease.is_short = True
             self._part = max(self._part, min(_ALL, lease.part * 2))
             self.is_exhausted = self.is_exhausted or lease.is_all
+            if lease.is_all:
+                self.refusal = self.refusal or refusal
         return self.is_exhausted
 
     def settle(self, shard: int, used: Amounts) -> None:

@@ -21,6 +21,7 @@ import trio
 
 from trioeval.agent.protocols import AgentEvent
 from trioeval.evaluation.journal import CallKey, CallRecord, RecordedReply
+from trioeval.evaluation.outcomes import refusal_of
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import OpenTask
@@ -362,8 +363,8 @@ class Coordinator:
         """Await a row no longer that no worker has."""
         if not row.is_over:
             self._rows.pop((row.block.task.id, row.index), None)
-            if self._is_exhausted:
-                row.block.cut = StopReason.BUDGET
+            if self.leases is not None and self.leases.is_exhausted:
+                row.block.cut, row.block.refusal = StopReason.BUDGET, self.leases.refusal
             row.block.give_up(row)
             if row.chain is not None:
                 row.chain.leave(row)
@@ -533,7 +534,7 @@ class Coordinator:
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
             return  # its worker is closing or has failed: the rows are placed again at the shard's end
-        if found.cut is StopReason.BUDGET and not self._is_final(row):
+        if found.cut is StopReason.BUDGET and not self._is_final(row, found):
             return  # other leases may leave enough for it: it is placed again, too
         if row.chain is None:
             self._add_row(row, found)
@@ -551,9 +552,9 @@ class Coordinator:
         if self._waiting.get(row.group):
             self._changed.set()
 
-    def _is_final(self, row: SentRow) -> bool:
+    def _is_final(self, row: SentRow, found: Row) -> bool:
         """Return whether a row that the budget has cut off cannot run later either."""
-        is_final = self.leases is None or self.leases.refuse(row.shard)
+        is_final = self.leases is None or self.leases.refuse(row.shard, refusal_of(found))
         if is_final:
             self._give_up_waiting()
         return is_final
