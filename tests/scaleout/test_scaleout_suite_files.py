@@ -17,6 +17,7 @@ from trioeval.scaleout.facts import coordinator_facts, differences, suite_digest
 from trioeval.scaleout.messages import FileList, ListedFile, WorkerFacts
 from trioeval.scaleout.needs import needs_of
 from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
+from trioeval.scaleout.run_keys import RunKeys
 from trioeval.scaleout.suite_files import MOST_BYTES, SuiteFiles, list_files
 
 KEY = "sk-scaleout-0123456789abcdef"
@@ -155,23 +156,26 @@ def test_a_template_of_a_workspace_reaches_a_worker_with_its_empty_folders(
 def test_a_changed_file_one_with_a_key_and_a_lost_one_are_all_named(
     write: Callable[..., Path],
 ) -> None:
-    names = ("changed.txt", "key.txt", "lost.txt", "rsa.txt", "fine.txt")
+    names = ("changed.txt", "key.txt", "word.txt", "lost.txt", "rsa.txt", "fine.txt")
     write("key.txt", f"token {KEY}")
+    write("word.txt", "apiKey: tiger-lily")
     write("rsa.txt", "-----BEGIN RSA PRIVATE KEY-----\n")
     for name in ("changed.txt", "lost.txt", "fine.txt"):
-        write(name, name)
+        write(name, f"{name} of a tiger-lily")
     path = a_suite(write, prompts=[f"file://{name}" for name in names])
     found = list_files(prepared(path))
     write("changed.txt", "other")
     write("lost.txt").unlink()
+    keys = RunKeys((KEY,), frozenset({"tiger-lily"}))
     with pytest.raises(UsageError) as caught:
-        found.contents([one.digest for one in found.listed.files], [KEY])
+        found.contents([one.digest for one in found.listed.files], keys)
     lines = str(caught.value).splitlines()
     assert lines[0] == "--on: the files of the suite cannot be sent to the workers:"
     wrong = {Path(line.split()[0]).name: line for line in lines[1:]}
-    assert wrong.keys() == {"changed.txt", "key.txt", "lost.txt", "rsa.txt"}
+    assert wrong.keys() == {"changed.txt", "key.txt", "word.txt", "lost.txt", "rsa.txt"}
     assert "has changed since the suite was loaded" in wrong["changed.txt"]
     assert "contains a key" in wrong["key.txt"]
+    assert "contains a key" in wrong["word.txt"]
     assert "contains a key" in wrong["rsa.txt"]
     assert "No such file" in wrong["lost.txt"]
     assert KEY not in str(caught.value)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import cloudpickle
 import dask
 import trio
 from distributed import Client, Future, LocalCluster
@@ -31,7 +30,7 @@ from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.file_transfer import SentFiles
 from trioeval.scaleout.messages import AnyShard, StepFinder, WorkerFacts, pack_shard, unpack
-from trioeval.scaleout.needs import needs_of, secrets_of
+from trioeval.scaleout.needs import needs_of
 from trioeval.scaleout.plugin import (
     RunPlugin,
     perform_shard,
@@ -41,6 +40,8 @@ from trioeval.scaleout.plugin import (
     stop_rows,
     worker_facts,
 )
+from trioeval.scaleout.run_keys import RunKeys
+from trioeval.scaleout.sent_keys import check_sent
 from trioeval.scaleout.suite_files import list_files
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 
@@ -95,13 +96,8 @@ class DaskCluster:
         """Open the sessions of all workers, and compare their facts. Called in a thread.
 
         Raises:
-            UsageError: The suite cannot be pickled, the cluster has no workers, or some cannot run the suite;
-                all of them are named.
+            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
         """
-        try:
-            cloudpickle.dumps(plugin)  # as Dask does, which would log its failure
-        except Exception as error:
-            raise UsageError(f"--on: the suite cannot be sent to workers: {error}") from error
         if not self._client.scheduler_info(n_workers=-1)["workers"]:
             try:
                 self._client.wait_for_workers(1, timeout=REACHED_WITHIN)
@@ -369,13 +365,16 @@ async def open_cluster(
         named: Files that the command line names besides the suite.
 
     Raises:
-        UsageError: The scheduler is unreachable, it has no workers, or some cannot run the suite.
+        UsageError: The suite cannot be sent, the scheduler is unreachable, it has no workers, or some cannot
+            run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
     files = await trio.to_thread.run_sync(list_files, prepared, named)
     needs = await trio.to_thread.run_sync(needs_of, prepared, files)
     own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
-    sent = SentFiles(files, secrets_of(prepared))
+    keys = RunKeys.of(prepared)
+    await trio.to_thread.run_sync(check_sent, (load, needs, options), keys)
+    sent = SentFiles(files, keys)
     # A lost scheduler is reported by the run; Dask would log tracebacks.
     with silence_logging_cmgr(logging.CRITICAL):
         local, client = await trio.to_thread.run_sync(_open, address)

@@ -14,7 +14,7 @@ from pathlib import Path
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.grading.registry import split_type
 from trioeval.providers import ProviderSpec
-from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
+from trioeval.providers.secrets import is_secret_name
 from trioeval.scaleout.messages import Needs
 from trioeval.scaleout.suite_files import SuiteFiles, assertions_of
 from trioeval.scripting import is_script, names_script
@@ -87,13 +87,6 @@ def variables(needs: Needs, environ: Mapping[str, str]) -> tuple[tuple[str, str]
     found = [(name, "") for name in needs.present if environ.get(name)]
     found += [(name, _mark(needs.salt, environ[name])) for name in needs.equal if environ.get(name)]
     return tuple(found)
-
-
-def secrets_of(prepared: PreparedSuite) -> tuple[str, ...]:
-    """Return the keys of a run that are surely keys, longest first."""
-    found = {secret for spec in _specs(prepared) for secret in spec.secrets}
-    found |= {value for name, value in prepared.context.environ.items() if is_secret_name(name)}
-    return longest_first(surely_keys(found))
 
 
 def _mark(salt: str, value: str) -> str:
