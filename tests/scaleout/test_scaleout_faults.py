@@ -116,7 +116,10 @@ def test_a_key_in_a_file_is_not_sent(
 def test_nothing_that_passes_the_scheduler_contains_a_key(
     cluster: RemoteCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the plugin, files, shards, rows or events; the key comes from an environment file."""
+    """Not the plugin, files, shards, rows or events; the key comes from an environment file.
+
+    Every prompt, and so every reply, contains it.
+    """
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__COMPRESSION", "False")
     (folder / "run.env").write_text(f"SCALEOUT_FAULTS_KEY={KEY}\n")
     environ = {"SCALEOUT_FAULTS_KEY": KEY}
@@ -125,7 +128,8 @@ def test_nothing_that_passes_the_scheduler_contains_a_key(
         wiretapped(cluster) as (tapped, captured),
         remote_worker(tapped, "one", hidden=[folder], environ=environ),
     ):
-        prompts = [f"{{{{word}}}} of {{{{env.SCALEOUT_FAULTS_KEY | length}}}} {'x' * 20_000}"]
+        named = "{{env.SCALEOUT_FAULTS_KEY | length}} {{env.SCALEOUT_FAULTS_KEY}}"
+        prompts = [f"{{{{word}}}} of {named} {'x' * 20_000}"]
         (folder / "s.json").write_text(suite(url, prompts=prompts))
         words = ["s.json", "--env-file", "run.env", "--on", tapped.address, "-o", "o.jsonl"]
         with command(folder, *words) as process:
@@ -134,7 +138,7 @@ def test_nothing_that_passes_the_scheduler_contains_a_key(
         with Client(cluster.address, set_as_default=False) as client:
             events = str(client.get_events())
     assert len(rows_of(folder)) == ROWS
-    assert b"word 119 of 28 xxx" in captured, "prompts and replies pass, readably"
+    assert b"word 119 of 28 [hidden] xxx" in captured, "prompts and replies pass, readably"
     assert b"SCALEOUT_FAULTS_KEY" in captured, "names pass"
     key = KEY.encode()
     for form in (key, base64.b64encode(key), hashlib.sha256(key).digest(), key[:12]):

@@ -26,12 +26,12 @@ from trioeval.scaleout.messages import (
     WorkerWarning,
     pack,
 )
+from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 from trioeval.scaleout.run_redis import JournalledEvents, open_run_redis, recover, recover_run
 from trioeval.scaleout.stream_journal import (
     JournalEntry,
     JournalKeys,
     JournalReader,
-    SecretMask,
     WorkerJournal,
     journal_format,
     read_safely,
@@ -90,7 +90,7 @@ async def opened(
 ) -> AsyncGenerator[tuple[RedisLink, WorkerJournal, JournalReader]]:
     async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
         warn = ([] if warnings is None else warnings).append
-        journal = WorkerJournal(link, KEYS, session, SecretMask.of([API_KEY]), warn)
+        journal = WorkerJournal(link, KEYS, session, RunKeys((API_KEY,)), warn)
         reader = JournalReader(link, KEYS, StepFinder.of(PREPARED))
         await reader.begin()
         await journal.open()
@@ -219,7 +219,7 @@ def test_nothing_is_added_to_the_journal_of_a_run_that_has_ended(server: RedisSe
             journal.add(call(1))
             while journal._requests:
                 await trio.lowlevel.checkpoint()
-            late = WorkerJournal(link, KEYS, "late", SecretMask(()), print)
+            late = WorkerJournal(link, KEYS, "late", NO_KEYS, print)
             with pytest.raises(UsageError, match="the run has ended"):
                 await late.open()
             assert await link.request(b"DBSIZE") == 0

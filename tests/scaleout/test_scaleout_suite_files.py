@@ -17,7 +17,7 @@ from trioeval.scaleout.facts import coordinator_facts, differences, suite_digest
 from trioeval.scaleout.messages import FileList, ListedFile, WorkerFacts
 from trioeval.scaleout.needs import needs_of
 from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
-from trioeval.scaleout.run_keys import RunKeys
+from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 from trioeval.scaleout.suite_files import MOST_BYTES, SuiteFiles, list_files
 
 KEY = "sk-scaleout-0123456789abcdef"
@@ -114,7 +114,7 @@ def test_files_in_commands_are_listed_and_stay_programs(
     )
     found = list_files(prepared(path))
     assert listed(found) == {"s.json", "run.sh", "input.txt", "judge.sh"}
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     program.unlink()
     files = WorkerFiles(found.listed, tmp_path)
     files.receive({one: contents[one] for one in files.lacking()})
@@ -140,7 +140,7 @@ def test_a_template_of_a_workspace_reaches_a_worker_with_its_empty_folders(
     }
     found = list_files(prepared(write("s.json", json.dumps({"tasks": [task]}))))
     assert listed(found) == {"s.json", "app.py", "more.txt", ".hidden"}
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     before = sorted(path.relative_to(template) for path in template.rglob("*"))
     shutil.rmtree(template)
     files = WorkerFiles(found.listed, tmp_path)
@@ -185,7 +185,7 @@ def test_too_large_files_are_named_with_their_sizes() -> None:
     large = ListedFile("/evals/large.csv", "d1", MOST_BYTES)
     found = SuiteFiles(FileList(files=(large, ListedFile("/evals/small.csv", "d2", 1))))
     with pytest.raises(UsageError, match=r"/evals/large\.csv \(256\.0 MiB\)"):
-        found.contents(["d1", "d2"])
+        found.contents(["d1", "d2"], NO_KEYS)
 
 
 # The files on a worker.
@@ -218,7 +218,7 @@ def test_a_worker_gets_what_it_lacks_keeps_what_it_has_and_removes_its_copy(
     write(".env", "A=b")
     suite = prepared(path)
     found = list_files(suite)
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     digest = suite_digest(suite)
     write("one.txt", "other")  # this machine has another file there
     files = WorkerFiles(found.listed, tmp_path)

@@ -70,6 +70,7 @@ class DaskCluster:
     """The name of the plugin, and the beginning of the keys of tasks."""
     _own: WorkerFacts
     _files: SentFiles
+    _keys: RunKeys
     _steps: StepFinder
     _warn: Callable[[str], None]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -199,16 +200,18 @@ class DaskCluster:
     def _submit(self, worker: str, session: str, shard: AnyShard) -> None:
         task = shard.task or ""
         if task in self._late and (session, task) not in self._given:
-            rows = self._late[task]
+            rows = self._keys.hide_in(self._late[task])
             self._client.run(put_rows, self._name, task, rows, workers=[worker])
             self._given.add((session, task))
-        key = self._key(shard.number)
+        key, data = self._key(shard.number), pack_shard(shard)
+        if self._keys.may_be_in(data):
+            data = pack_shard(self._keys.hide_in(shard))
         future = self._client.submit(
             perform_shard,
             self._name,
             session,
             key,
-            pack_shard(shard),
+            data,
             key=key,
             pure=False,
             workers=[worker],
@@ -379,7 +382,9 @@ async def open_cluster(
     with silence_logging_cmgr(logging.CRITICAL):
         local, client = await trio.to_thread.run_sync(_open, address)
         try:
-            cluster = DaskCluster(client, name, own, sent, steps or StepFinder.of(prepared), warn)
+            cluster = DaskCluster(
+                client, name, own, sent, keys, steps or StepFinder.of(prepared), warn
+            )
             own_group = not isinstance(address, SchedulerAddress)
             plugin = RunPlugin(name, client.id, load, needs, options, own_group=own_group)
             await trio.to_thread.run_sync(cluster.check, plugin)

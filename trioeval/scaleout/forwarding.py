@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -29,6 +29,7 @@ from trioeval.scaleout.messages import (
     pack,
 )
 from trioeval.scaleout.private_files import Location, with_texts
+from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 
 if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
@@ -66,6 +67,8 @@ class MessageBatch:
     _send: Callable[[bytes], None]
     journal: WorkerJournal | None = attrs.field(init=False, default=None)
     """Gets each message at once; None without Redis."""
+    keys: RunKeys = attrs.field(init=False, default=NO_KEYS)
+    """The keys that this worker has, which are left out."""
     location: Location = attrs.field(init=False, factory=Location)
     """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
@@ -88,10 +91,24 @@ class MessageBatch:
             if self.journal is not None:
                 waiting.append(JournalPosition(self.journal.session, self.journal.number))
             data, root = pack(waiting), self.location.root
-            if root and root.encode() in data:
-                change = functools.partial(with_texts, change=self.location.original)
-                data = pack(waiting, change)
+            is_moved = bool(root) and root.encode() in data
+            if self.keys.may_be_in(data):
+                waiting = [sent for one in waiting for sent in self._with_rejection(one)]
+                data = pack(waiting, functools.partial(with_texts, change=self._cleaned))
+            elif is_moved:
+                data = pack(waiting, functools.partial(with_texts, change=self.location.original))
             self._send(data)
+
+    def _cleaned(self, text: str) -> str:
+        return self.keys.hide(self.location.original(text))
+
+    def _with_rejection(self, message: Message) -> Sequence[Message]:
+        """Return a message; a reply with a key is not to be used again, as in a store."""
+        if not isinstance(message, CallRecord) or not isinstance(message.answer, Reply):
+            return (message,)
+        if self.keys.hide_in(message.answer) is message.answer:
+            return (message,)
+        return message, RejectedReply(message.key)
 
     async def send_continuously(self) -> None:
         """Send messages soon after they were added, until cancelled."""

@@ -10,6 +10,7 @@ least 8 characters. Shorter ones are placeholders such as `none`.
 
 import re
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import attrs
@@ -17,6 +18,7 @@ import attrs
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.providers.secrets import hide, longest_first, spellings, surely_keys
 from trioeval.report.redact import keys_of
+from trioeval.scaleout.private_files import with_texts
 from trioeval.store.run_start import keys_of_task
 
 _SHORTEST = 8
@@ -73,6 +75,10 @@ class RunKeys:
             'the key [hidden] is wrong'
         """
         return hide(text, self.sure)
+
+    def hide_in(self, value: Any) -> Any:
+        """Return a value without those keys in its texts, also in attrs objects; the same if it has none."""
+        return with_texts(value, self.hide)
 
     def are_in(self, value: str | bytes | bytearray) -> bool:
         """Return whether a text contains a key.

@@ -21,7 +21,7 @@ import contextlib
 import io
 import pickle
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -33,10 +33,10 @@ from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.journal import CallRecord
 from trioeval.evaluation.row import Row
 from trioeval.limits.redis import RedisLink
-from trioeval.providers.secrets import spellings, surely_keys
 from trioeval.scaleout.messages import ROW, Message, Needs, RejectedReply, pack, unpack
 from trioeval.scaleout.needs import versions
 from trioeval.scaleout.plain_rows import FindStep
+from trioeval.scaleout.run_keys import RunKeys
 
 FORMAT = 1
 """Increased with every change of the messages that an earlier reader would misread."""
@@ -84,36 +84,7 @@ class JournalKeys:
         return f"{self.sessions}:{session}"
 
 
-# Messages as bytes, without secrets.
-
-
-@attrs.frozen
-class SecretMask:
-    """The secrets that must not reach the server.
-
-    They are masked in the bytes of a message, by as many characters. A masked message can be read, but is not
-    used as a reply.
-    """
-
-    _cores: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, secrets: Iterable[str]) -> "SecretMask":
-        """Return the mask of those secrets that cannot be ordinary words."""
-        cores = (core for one in surely_keys(secrets) for core in spellings(one).cores if core)
-        return cls(tuple(dict.fromkeys(core.encode() for core in cores)))
-
-    def apply(self, data: bytes) -> bytes:
-        """Return data without secrets; the same data if it has none.
-
-        Example:
-            >>> SecretMask.of(["sk-0123456789"]).apply(b"the key is sk-0123456789")
-            b'the key is sk-**********'
-        """
-        for core in self._cores:
-            if core in data:
-                data = data.replace(core, b"*" * len(core))
-        return data
+# Messages as bytes.
 
 
 class _SafeUnpickler(pickle.Unpickler):
@@ -178,14 +149,14 @@ class WorkerJournal:
         link: The server.
         keys: The names of the run.
         session: The id of the worker's session.
-        mask: The secrets of the suite.
+        run_keys: The keys that this worker has, which do not reach the server.
         warn: Called once in each outage of the server.
     """
 
     _link: RedisLink
     _keys: JournalKeys
     session: str
-    _mask: SecretMask
+    _run_keys: RunKeys
     _warn: Callable[[str], None]
     number: int = 0
     """The number of the last message."""
@@ -220,8 +191,10 @@ class WorkerJournal:
         if self._connection is None:
             return
         data = pack([message])
-        masked = self._mask.apply(data)
-        fields = (_DATA, masked) if masked is data else (_DATA, masked, _MASKED, b"1")
+        fields: tuple[bytes, ...] = (_DATA, data)
+        if self._run_keys.may_be_in(data):
+            masked = pack([message], self._run_keys.hide_in)
+            fields = (_DATA, masked) if masked == data else (_DATA, masked, _MASKED, b"1")
         stream, number = self._keys.stream(self.session), f"{self.number}-0"
         try:
             # Not created again: the run has ended if the stream is gone.

@@ -5,12 +5,15 @@ What code opens under a computed name is not listed. Environment files and files
 worker uses its own ones.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -22,11 +25,13 @@ from trioeval.grading import Assertion
 from trioeval.grading.registry import split_type
 from trioeval.paths import REPOSITORY
 from trioeval.scaleout.messages import FileList, ListedFile
-from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 from trioeval.scripting import is_script
 from trioeval.suite.model import Suite
 from trioeval.suite.tests import checked_places
 from trioeval.text import counted
+
+if TYPE_CHECKING:
+    from trioeval.scaleout.run_keys import RunKeys
 
 MOST_BYTES = 256 * 2**20
 """Most bytes of all files that are sent to one worker."""
@@ -62,7 +67,7 @@ class SuiteFiles:
     named_in_templates: frozenset[str] = frozenset()
     """Environment variables that other files name."""
 
-    def contents(self, digests: Iterable[str], keys: RunKeys = NO_KEYS) -> Mapping[str, bytes]:
+    def contents(self, digests: Iterable[str], keys: RunKeys) -> Mapping[str, bytes]:
         """Return the contents of listed files by their digests.
 
         Args:

@@ -48,6 +48,7 @@ from trioeval.scaleout.messages import (
 )
 from trioeval.scaleout.needs import variables, versions
 from trioeval.scaleout.private_files import Location, WorkerFiles
+from trioeval.scaleout.run_keys import RunKeys
 from trioeval.scaleout.shard_task import shard_task
 
 if TYPE_CHECKING:
@@ -256,7 +257,8 @@ class WorkerSession:
                 try:
                     self._lanes = await self._open_lanes(self._prepared, stack)
                 except TrioevalError as error:
-                    self._facts = attrs.evolve(facts, error=str(error), digest=None)
+                    text = self._batch.keys.hide(str(error))
+                    self._facts = attrs.evolve(facts, error=text, digest=None)
                     return
                 if (cache := self._options.cache) is not None:
                     self._cache = await stack.enter_async_context(self._open_cache(cache))
@@ -281,11 +283,12 @@ class WorkerSession:
         needs, environ = self._needs, os.environ
         found = WorkerFacts(session=self.id, versions=versions(needs, environ))
         location = Location()
+        self._batch.keys = RunKeys.in_environment(environ)
         try:
             location = self._batch.location = self.files.open()
             prepared = self._load(location)
         except (TrioevalError, OSError) as error:
-            text = location.original(str(error))
+            text = self._batch.keys.hide(location.original(str(error)))
             if location.root and _OUTSIDE in text:
                 text += f"\n{_NO_ABSOLUTE}"
             return attrs.evolve(found, variables=variables(needs, environ), error=text)
@@ -294,6 +297,7 @@ class WorkerSession:
 
             prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
         self._prepared = prepared
+        self._batch.keys = RunKeys.of(prepared)
         return WorkerFacts(
             session=self.id,
             versions=versions(needs, prepared.context.environ),
@@ -356,7 +360,7 @@ class WorkerSession:
                 await self._run_rows(running)
             running.ended.set_result(len(running.shard.rows))
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the shard
-            running.ended.set_exception(error)
+            running.ended.set_exception(self._batch.keys.hide_in(error))
         finally:
             del self._shards[running.key]
             if self._reporter is not None:

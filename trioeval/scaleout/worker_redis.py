@@ -15,8 +15,8 @@ from trioeval.run.run_suite import make_lanes
 from trioeval.run.shared_limits import open_suite_limits
 from trioeval.scaleout.lane_news import LaneNews, news_key
 from trioeval.scaleout.lane_sharing import SharedLane, capped, shared_lanes, with_shared_lanes
-from trioeval.scaleout.stream_journal import JournalKeys, SecretMask, WorkerJournal
-from trioeval.store.run_start import keys_of_task
+from trioeval.scaleout.run_keys import RunKeys
+from trioeval.scaleout.stream_journal import JournalKeys, WorkerJournal
 
 
 @attrs.define(eq=False, repr=False)
@@ -69,10 +69,9 @@ async def open_worker_redis(
         msg = "the suite has no limits"
         raise RuntimeError(msg)
     shared = shared_lanes(prepared, run_id) if has_shared_lanes else ()
-    secrets = [key for part in prepared.parts for key in keys_of_task(part)]
     async with open_link(url, settings.request_timeout_ms / 1000) as link:
         keys = JournalKeys(settings.namespace, run_id)
-        journal = WorkerJournal(link, keys, session, SecretMask.of(secrets), warn)
+        journal = WorkerJournal(link, keys, session, RunKeys.of(prepared), warn)
         try:
             await journal.open()
         except (LimitError, RedisError) as error:
