@@ -66,7 +66,7 @@ def test_all_differences_of_all_workers_are_named_at_once_and_nothing_is_paid(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Another version, a missing key, and another value of a variable that the suite names."""
+    """Another version, a missing key, another value of a variable, and a file that is never sent."""
     others = {"trioeval": "0.0.1", "distributed": "2020.1"}
     with (
         fake_provider() as url,
@@ -75,20 +75,27 @@ def test_all_differences_of_all_workers_are_named_at_once_and_nothing_is_paid(
     ):
         monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
         monkeypatch.setenv("SCALEOUT_TEAM", "red")
-        (folder / "s.json").write_text(suite(url, prompts=["{{env.SCALEOUT_TEAM}} {{word}}"]))
+        (folder / "client.pem").write_text("of the machine")
+        prompts, tests = (
+            ["{{env.SCALEOUT_TEAM}} {{word}}"],
+            [{"vars": {"word": "file://client.pem"}}],
+        )
+        (folder / "s.json").write_text(suite(url, prompts=prompts, tests=tests))
         code = run_command_line(["s.json", "--on", cluster.address, "--no-progress"])
         text = capsys.readouterr().err
         paid = stats_of(url)["requests"]
     assert code == 2
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0] == "--on: the workers cannot run this suite:"
-    said = sorted(line.split(" ", 2)[2] for line in lines[1:])
+    said = sorted(line.split(" ", 2)[2] for line in lines[1:] if line.startswith("worker "))
     assert next(one for one in said if "trioeval" in one).startswith("has trioeval 0.0.1, the run ")
     assert next(one for one in said if "distributed" in one).startswith("has distributed 2020.1, ")
     assert said.count("lacks the environment variable SCALEOUT_FAULTS_KEY, which the run has") == 2
     assert "has another value of the environment variable SCALEOUT_TEAM than the run" in said
     assert "lacks the environment variable SCALEOUT_TEAM, which the run has" in said
-    assert len(said) == 6
+    assert f"cannot load the suite: {folder / 'client.pem'} cannot be read: " in "\n".join(said)
+    assert "files of keys are not sent: put one on the worker, at the same path" in text
+    assert len(said) == 7
     assert KEY not in text
     assert paid == 0
     assert run_command_line(["runs"]) == 0

@@ -1,5 +1,7 @@
 """The files of a suite for workers: which are listed and sent, and where a worker has them."""
 
+import functools
+import hashlib
 import json
 import shutil
 import subprocess
@@ -9,13 +11,16 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
+import own_models
 import pytest
+from own_models import Prefixer, reverse
 
 from trioeval.errors import ProviderError, UsageError
+from trioeval.providers import Provider
 from trioeval.run import PreparedSuite, prepare
 from trioeval.scaleout.facts import coordinator_facts, differences, suite_digest
 from trioeval.scaleout.messages import FileList, ListedFile, WorkerFacts
-from trioeval.scaleout.needs import needs_of
+from trioeval.scaleout.needs import needs_of, versions
 from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
 from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 from trioeval.scaleout.suite_files import MOST_BYTES, SuiteFiles, list_files
@@ -311,8 +316,11 @@ def facts(**changes: Any) -> WorkerFacts:
         ({}, []),
         ({"versions": (("python", "3.12"), ("trioeval", "1"))}, ["has python 3.12, the run 3.11"]),
         (
-            {"variables": (("MODEL", "mark"),), "error": "needs a key"},
-            ["lacks the environment variable MY_KEY, which the run has"],
+            {"variables": (("MODEL", "mark"),), "error": "no file\nno other"},
+            [
+                "lacks the environment variable MY_KEY, which the run has",
+                "cannot load the suite: no file\n    no other",
+            ],
         ),
         (
             {"variables": (("MODEL", "other"), ("MY_KEY", ""), ("OTHER", "x"), ("A_KEY", ""))},
@@ -365,3 +373,23 @@ def test_needs_name_keys_variables_and_packages_and_contain_no_value(
     assert {"MODEL", "OPENAI_BASE_URL"} <= {*needs.equal}
     text = f"{needs} {coordinator_facts(suite, needs)}"
     assert not [value for value in environ.values() if value in text]
+
+
+@pytest.mark.parametrize(
+    "own", [reverse, functools.partial(reverse), Prefixer("a"), Prefixer("a").__call__]
+)
+def test_the_modules_of_own_providers_are_compared(
+    write: Callable[..., Path], own: Provider
+) -> None:
+    suite = prepare(
+        a_suite(write, providers=["mine", "echo"]), providers={"mine": own, "other": reverse}
+    )
+    needs = needs_of(suite, list_files(suite))
+    assert needs.modules == ("own_models",)
+    digest = hashlib.sha256(Path(own_models.__file__).read_bytes()).hexdigest()
+    assert ("module own_models", f"with the digest {digest[:16]}") in versions(needs, {})
+    lost = attrs.evolve(needs, modules=("no_such_module.deep", "sys"))
+    assert [text for name, text in versions(lost, {}) if "module" in name] == [
+        "not installed",
+        "without a file",
+    ]

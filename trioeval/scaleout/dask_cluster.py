@@ -5,11 +5,12 @@ wait, and its callbacks only pass on what happened.
 """
 
 import functools
+import importlib.util
 import logging
 import secrets
 import signal
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -107,19 +108,32 @@ class DaskCluster:
         try:
             self._client.register_plugin(plugin, name=self._name)
         except Exception as error:
-            msg = f"--on: the workers cannot load trioeval: {type(error).__name__}: {error}"
-            raise UsageError(msg) from error
+            wrong = [*self._lacking(plugin.modules)] or [f"some cannot load trioeval: {error}"]
+            raise _refusal(wrong) from error
         self._client.subscribe_topic("all", self._on_lifecycle)
         self._client.subscribe_topic(self._client.id, self._on_messages)
-        self._files.send(self._client, self._name)
+        unsent: str | None = None
+        try:
+            self._files.send(self._client, self._name)
+        except UsageError as error:
+            unsent = str(error)
         facts = self._client.run(worker_facts, self._name, on_error="return")
+        if unsent is not None:  # then they cannot load the suite, but may have other problems
+            facts = {one: _with_suite(found, self._own) for one, found in facts.items()}
         wrong = [text for address, one in facts.items() for text in self._wrong(address, one)]
+        if unsent is not None and not wrong:
+            raise UsageError(unsent)
         if wrong:
-            more = len(wrong) - _SHOWN
-            lines = wrong[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-            listed = "".join(f"\n  {line}" for line in lines)
-            raise UsageError(f"--on: the workers cannot run this suite:{listed}")
+            raise _refusal(wrong, unsent)
         self._sessions = {address: one.session for address, one in facts.items()}
+
+    def _lacking(self, modules: Sequence[str]) -> Iterator[str]:
+        """Yield which workers lack trioeval or a module of the program; needs neither of them there."""
+        for name in ("trioeval", *modules):
+            found = self._client.run(importlib.util.find_spec, name, on_error="return")
+            for address, one in found.items():
+                if one is None or isinstance(one, Exception):
+                    yield f"worker {address} lacks the module {name}"
 
     def _wrong(self, address: str, facts: object) -> Sequence[str]:
         if not isinstance(facts, WorkerFacts):
@@ -320,6 +334,27 @@ class DaskCluster:
             self._lost_sessions[worker] = session
             if self._events is not None:
                 self._events.on_loss(worker)
+
+
+def _refusal(wrong: Sequence[str], rest: str | None = None) -> UsageError:
+    """Return the error about workers that cannot run a suite.
+
+    Args:
+        wrong: The problems of workers.
+        rest: Another problem.
+    """
+    more = len(wrong) - _SHOWN
+    lines = [*wrong[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    listed = "".join(f"\n  {line}" for line in lines)
+    others = "" if rest is None else f"\n{rest}"
+    return UsageError(f"--on: the workers cannot run this suite:{listed}{others}")
+
+
+def _with_suite(found: object, own: WorkerFacts) -> object:
+    """Return the facts of a worker as if it had loaded the suite."""
+    if not isinstance(found, WorkerFacts):
+        return found
+    return attrs.evolve(found, digest=own.digest, error=None)
 
 
 @attrs.frozen

@@ -21,10 +21,15 @@ from trioeval.text import KEY
 _Path: TypeAlias = tuple[str | int, ...]
 
 _SHOWN = 10
-_CONFIGS = frozenset({"config", "headers"})
-_KEY_NAMES = frozenset({"apikey", "authorization", "xapikey"})
-"""The names of keys in configs, also in those of providers that the run does not use."""
-_ANY_KEY_NAME = re.compile(rb"api[-_]?key|authorization", re.IGNORECASE)
+_PROVIDERS = "providers"
+_CONFIGS = frozenset({"config", "headers", _PROVIDERS})
+_KEY_NAMES = frozenset(
+    {"accesstoken", "apikey", "apitoken", "authorization", "password", "secret", "token", "xapikey"}
+)
+"""The names of keys in configs, also in those of providers that the run does not use, and in objects."""
+_ANY_KEY_NAME = re.compile(
+    rb"api[-_]?key|authorization|(?:password|secret|token)(?![a-z_])", re.IGNORECASE
+)
 _SEPARATORS = re.compile("[-_]")
 
 
@@ -53,7 +58,8 @@ def check_sent(sent: object, keys: RunKeys) -> None:
         listed = "".join(f"\n  {one}" for one in lines)
         raise UsageError(
             f"--on: keys are never sent to workers, and the suite contains some:{listed}\n"
-            "write {{env.NAME}} in their place, or name the variable in apiKeyEnvar; set it on each worker"
+            "write {{env.NAME}} in their place, or name the variable in apiKeyEnvar, or read it in code; "
+            "and set it on each worker"
         )
 
 
@@ -114,6 +120,8 @@ def _shown(path: _Path) -> str:
     match path[1:]:
         case ("source", *rest):
             return show_path(tuple(rest))
+        case (str(first), str(name), *rest) if first == _PROVIDERS:
+            return f"{show_path(tuple(rest))} of the object that is provider {name}"
         case ("changes", *rest):
             return f"{show_path(tuple(rest))}, as changed by beforeAll"
         case ("flags", _, str(flag), *_):

@@ -23,7 +23,7 @@ import trio
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import AgentEvent, CaseEnded
 from trioeval.columns.options import DatasetOptions
-from trioeval.errors import TrioevalError
+from trioeval.errors import SuiteError, TrioevalError
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row
@@ -60,6 +60,9 @@ LoadSuite: TypeAlias = Callable[[Location], PreparedSuite]
 _OUTSIDE = "is outside of"
 _NO_ABSOLUTE = (
     "the worker has a copy of the suite's files, in which only relative paths lead to them"
+)
+_WITHHELD = (
+    "environment files and files of keys are not sent: put one on the worker, at the same path"
 )
 _ENDED_WITHIN = 10.0  # seconds
 
@@ -288,10 +291,13 @@ class WorkerSession:
             location = self._batch.location = self.files.open()
             prepared = self._load(location)
         except (TrioevalError, OSError) as error:
-            text = self._batch.keys.hide(location.original(str(error)))
+            text = location.original(str(_without_missing_variables(error, needs, environ) or ""))
             if location.root and _OUTSIDE in text:
                 text += f"\n{_NO_ABSOLUTE}"
-            return attrs.evolve(found, variables=variables(needs, environ), error=text)
+            if any(path in text for path in needs.files.withheld):
+                text += f"\n{_WITHHELD}"
+            error_text = self._batch.keys.hide(text) or None
+            return attrs.evolve(found, variables=variables(needs, environ), error=error_text)
         if "columns" in prepared.task_types:
             from trioeval.columns.open import read_seeds
 
@@ -444,6 +450,21 @@ class WorkerSession:
 
     def _warn(self, text: str) -> None:
         self._batch.add(WorkerWarning(text))
+
+
+def _without_missing_variables(
+    error: Exception, needs: Needs, environ: Mapping[str, str]
+) -> Exception | None:
+    """Return an error without problems of variables that are not set, which are reported anyway."""
+    missing = [name for name in (*needs.present, *needs.equal) if not environ.get(name)]
+    if not isinstance(error, SuiteError) or not missing:
+        return error
+    others = [
+        one
+        for one in error.problems
+        if not any(name in f"{one.message} {one.hint}" for name in missing)
+    ]
+    return SuiteError(others) if others else None
 
 
 async def _ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - the journal has sent it

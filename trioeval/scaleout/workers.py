@@ -22,6 +22,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import Emit
 from trioeval.loading.load import load_suite, parse_suite
+from trioeval.providers import Provider
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
@@ -29,6 +30,7 @@ from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_chang
 from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
 from trioeval.scaleout.facts import check_suite
+from trioeval.scaleout.needs import own_functions
 from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 from trioeval.suite.model import Suite
@@ -53,6 +55,8 @@ class SourceLoader:
     """The working directory of the program."""
     changes: SuiteChanges | None = None
     """The changes of its extensions in this process, which workers do not call again."""
+    providers: Mapping[str, Provider] | None = None
+    """Functions and objects of the program by their provider ids in the suite; each worker has a copy."""
 
     def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
@@ -74,7 +78,8 @@ class SourceLoader:
             case path:
                 file = location.path(self.directory / path)
                 suite = load_suite(file, trusted=trusted, allow_env=allow_env)
-        return prepare(suite if self.changes is None else with_changes(suite, self.changes))
+        changed = suite if self.changes is None else with_changes(suite, self.changes)
+        return prepare(changed, providers=self.providers)
 
     def for_workers(self, prepared: PreparedSuite) -> SourceLoader:
         """Return the loader of a suite that this process has prepared.
@@ -84,7 +89,9 @@ class SourceLoader:
         """
         agents = "agents (type: agent) of a program"
         check_suite(prepared, [agents] if "agent" in prepared.task_types else [])
-        return attrs.evolve(self, changes=suite_changes(prepared))
+        used = {name for name, _ in own_functions(prepared)}
+        own = {name: one for name, one in (self.providers or {}).items() if name in used}
+        return attrs.evolve(self, changes=suite_changes(prepared), providers=own)
 
     def check(self) -> None:
         """Raise if the suite cannot be sent, or the arguments contradict each other.
@@ -133,6 +140,7 @@ class WorkerPool:
         emit: Emit,
         stop: trio.Event | None = None,
         run_id: str | None = None,
+        providers: Mapping[str, Provider] | None = None,
         trusted: bool = True,
         allow_env: Collection[str] = (),
     ) -> SuiteSummary:
@@ -146,6 +154,8 @@ class WorkerPool:
                 known.
             stop: Once it is set, no new row starts and running rows continue to their end.
             run_id: The value of `__evalId` in templates.
+            providers: Async functions and objects by their provider ids in the suite. Workers import their
+                modules, which must be the same there; each worker has a copy of an object as it is now.
             trusted: True if a suite that is loaded here may run code, see the environment and use keys
                 without restrictions.
             allow_env: Variables of the environment that templates of an untrusted suite may see.
@@ -158,7 +168,7 @@ class WorkerPool:
             UsageError: The suite cannot run on workers, the cluster has none, or some cannot run it.
             Exception: Whatever `emit` raised; it ends the run.
         """
-        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        loader = SourceLoader(suite, trusted, tuple(allow_env), providers=providers)
         prepared, loader = await _prepare(loader)
         return await self._run(prepared, loader, emit, stop=stop, run_id=run_id)
 
@@ -166,6 +176,7 @@ class WorkerPool:
         self,
         suite: SuiteSource,
         *,
+        providers: Mapping[str, Provider] | None = None,
         trusted: bool = True,
         allow_env: Collection[str] = (),
     ) -> list[Row]:
@@ -182,7 +193,7 @@ class WorkerPool:
         async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
             rows.append(row)
 
-        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        loader = SourceLoader(suite, trusted, tuple(allow_env), providers=providers)
         prepared, loader = await _prepare(loader)
         await self._run(prepared, loader, keep)
         return in_task_order(prepared, rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import attrs
 
 from trioeval.errors import UsageError
+from trioeval.providers import Provider
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
 from trioeval.scaleout.run_records import RunRecords
@@ -39,33 +40,30 @@ class SentRun:
         cls,
         workers: WorkerPool,
         suite: Suite | PreparedSuite | str | os.PathLike[str],
+        providers: Mapping[str, Provider] | None,
         trusted: bool,  # noqa: FBT001 - as the session has it
         allow_env: Collection[str],
-        *,
-        has_own: bool,
     ) -> SentRun:
         """Return the workers of a run of a suite.
 
         Args:
             workers: The workers.
             suite: The suite.
+            providers: As for `prepare`.
             trusted: As for `load_suite`.
             allow_env: As for `load_suite`.
-            has_own: Whether the session has providers or assertion types of the program.
 
         Raises:
             UsageError: The suite cannot be sent to workers.
         """
-        if has_own:
-            raise UsageError("providers and kinds of a session cannot be used on workers yet")
         if isinstance(suite, PreparedSuite):
             raise UsageError(
                 "workers prepare a suite themselves: pass the suite or its path to `run`"
             )
         if isinstance(suite, Suite):
-            loader = SourceLoader(suite)
+            loader = SourceLoader(suite, providers=providers)
         else:
-            loader = SourceLoader(suite, trusted, tuple(allow_env))
+            loader = SourceLoader(suite, trusted, tuple(allow_env), providers=providers)
         loader.check()
         return cls(workers, loader)
 

@@ -345,8 +345,9 @@ class Session:
     def _sent(self, workers: WorkerPool, suite: _AnySuite) -> SentRun:
         from trioeval.session.on_workers import SentRun
 
-        has_own = bool(self._providers) or self._kinds is not None
-        return SentRun.of(workers, suite, self._trusted, self._allow_env, has_own=has_own)
+        if self._kinds is not None:
+            raise UsageError("workers have no kinds of a session: use assertionTypes of the suite")
+        return SentRun.of(workers, suite, self._providers, self._trusted, self._allow_env)
 
     def _budget_of(self, prepared: PreparedSuite) -> Budget | None:
         """Return the budget of a run; None without one."""
