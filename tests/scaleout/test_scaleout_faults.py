@@ -67,7 +67,7 @@ def test_all_differences_of_all_workers_are_named_at_once_and_nothing_is_paid(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Another version, a missing key, and another value of a variable that the suite names."""
+    """Another version, a missing key, another value of a variable, and a file that is never sent."""
     others = {"trioeval": "0.0.1", "distributed": "2020.1"}
     with (
         fake_provider() as url,
@@ -76,20 +76,27 @@ def test_all_differences_of_all_workers_are_named_at_once_and_nothing_is_paid(
     ):
         monkeypatch.setenv("SCALEOUT_FAULTS_KEY", KEY)
         monkeypatch.setenv("SCALEOUT_TEAM", "red")
-        (folder / "s.json").write_text(suite(url, prompts=["{{env.SCALEOUT_TEAM}} {{word}}"]))
+        (folder / "client.pem").write_text("of the machine")
+        prompts, tests = (
+            ["{{env.SCALEOUT_TEAM}} {{word}}"],
+            [{"vars": {"word": "file://client.pem"}}],
+        )
+        (folder / "s.json").write_text(suite(url, prompts=prompts, tests=tests))
         code = run_command_line(["s.json", "--on", cluster.address, "--no-progress"])
         text = capsys.readouterr().err
         paid = stats_of(url)["requests"]
     assert code == 2
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0] == "--on: the workers cannot run this suite:"
-    said = sorted(line.split(" ", 2)[2] for line in lines[1:])
+    said = sorted(line.split(" ", 2)[2] for line in lines[1:] if line.startswith("worker "))
     assert next(one for one in said if "trioeval" in one).startswith("has trioeval 0.0.1, the run ")
     assert next(one for one in said if "distributed" in one).startswith("has distributed 2020.1, ")
     assert said.count("lacks the environment variable SCALEOUT_FAULTS_KEY, which the run has") == 2
     assert "has another value of the environment variable SCALEOUT_TEAM than the run" in said
     assert "lacks the environment variable SCALEOUT_TEAM, which the run has" in said
-    assert len(said) == 6
+    assert f"cannot load the suite: {folder / 'client.pem'} cannot be read: " in "\n".join(said)
+    assert "files of keys are not sent: put one on the worker, at the same path" in text
+    assert len(said) == 7
     assert KEY not in text
     assert paid == 0
     assert run_command_line(["runs"]) == 0
@@ -117,7 +124,10 @@ def test_a_key_in_a_file_is_not_sent(
 def test_nothing_that_passes_the_scheduler_contains_a_key(
     cluster: RemoteCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the plugin, files, shards, rows or events; the key comes from an environment file."""
+    """Not the plugin, files, shards, rows or events; the key comes from an environment file.
+
+    Every prompt, and so every reply, contains it.
+    """
     monkeypatch.setenv("DASK_DISTRIBUTED__COMM__COMPRESSION", "False")
     (folder / "run.env").write_text(f"SCALEOUT_FAULTS_KEY={KEY}\n")
     environ = {"SCALEOUT_FAULTS_KEY": KEY}
@@ -126,7 +136,8 @@ def test_nothing_that_passes_the_scheduler_contains_a_key(
         wiretapped(cluster) as (tapped, captured),
         remote_worker(tapped, "one", hidden=[folder], environ=environ),
     ):
-        prompts = [f"{{{{word}}}} of {{{{env.SCALEOUT_FAULTS_KEY | length}}}} {'x' * 20_000}"]
+        named = "{{env.SCALEOUT_FAULTS_KEY | length}} {{env.SCALEOUT_FAULTS_KEY}}"
+        prompts = [f"{{{{word}}}} of {named} {'x' * 20_000}"]
         (folder / "s.json").write_text(suite(url, prompts=prompts))
         words = ["s.json", "--env-file", "run.env", "--on", tapped.address, "-o", "o.jsonl"]
         with command(folder, *words) as process:
@@ -135,7 +146,7 @@ def test_nothing_that_passes_the_scheduler_contains_a_key(
         with Client(cluster.address, set_as_default=False) as client:
             events = str(client.get_events())
     assert len(rows_of(folder)) == ROWS
-    assert b"word 119 of 28 xxx" in captured, "prompts and replies pass, readably"
+    assert b"word 119 of 28 [hidden] xxx" in captured, "prompts and replies pass, readably"
     assert b"SCALEOUT_FAULTS_KEY" in captured, "names pass"
     key = KEY.encode()
     for form in (key, base64.b64encode(key), hashlib.sha256(key).digest(), key[:12]):

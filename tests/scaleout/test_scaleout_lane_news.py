@@ -20,9 +20,10 @@ from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.loading.load import parse_suite
 from trioeval.rates import Allowance, RateHint
 from trioeval.run import prepare
+from trioeval.scaleout.forwarding import MessageBatch
 from trioeval.scaleout.lane_news import LaneNews, news_key
 from trioeval.scaleout.lane_sharing import SharedLane, shared_lane
-from trioeval.scaleout.messages import StepFinder, pack
+from trioeval.scaleout.messages import StepFinder
 from trioeval.scaleout.run_redis import open_run_redis
 from trioeval.scaleout.worker_redis import WorkerRedis, open_worker_redis
 
@@ -227,7 +228,7 @@ def test_commands_of_the_live_view_reach_the_shared_limits_of_all_workers(
             "r",
             session,
             has_shared_lanes=True,
-            pack=pack,
+            pack=MessageBatch(lambda _data: None).packed,
             warn=warnings.append,
         )
 

@@ -40,12 +40,12 @@ from trioeval.scaleout.messages import (
     unpack,
 )
 from trioeval.scaleout.private_files import Location
+from trioeval.scaleout.run_keys import RunKeys
 from trioeval.scaleout.run_redis import JournalledEvents, open_run_redis, recover, recover_run
 from trioeval.scaleout.stream_journal import (
     JournalEntry,
     JournalKeys,
     JournalReader,
-    SecretMask,
     WorkerJournal,
     is_journalled,
     journal_format,
@@ -120,13 +120,19 @@ OTHERS: list[Message] = [
 ]
 
 
+def ignored(_data: bytes) -> None:
+    """Messages over Dask are of no interest here."""
+
+
 @asynccontextmanager
 async def opened(
     server: RedisServer, session: str = "s", *, warnings: list[str] | None = None
 ) -> AsyncGenerator[tuple[RedisLink, WorkerJournal, JournalReader]]:
     async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
         warn = ([] if warnings is None else warnings).append
-        journal = WorkerJournal(link, KEYS, session, SecretMask.of([API_KEY]), warn)
+        batch = MessageBatch(ignored)
+        batch.keys = RunKeys((API_KEY,))
+        journal = WorkerJournal(link, KEYS, session, warn, batch.packed)
         reader = JournalReader(link, KEYS, StepFinder.of(PREPARED))
         await reader.begin()
         await journal.open()
@@ -318,7 +324,7 @@ def test_nothing_is_added_to_the_journal_of_a_run_that_has_ended(server: RedisSe
             journal.add(call(1))
             while journal._requests:
                 await trio.lowlevel.checkpoint()
-            late = WorkerJournal(link, KEYS, "late", SecretMask(()), print)
+            late = WorkerJournal(link, KEYS, "late", print, MessageBatch(ignored).packed)
             with pytest.raises(UsageError, match="the run has ended"):
                 await late.open()
             assert await link.request(b"DBSIZE") == 0
@@ -591,7 +597,7 @@ def test_entries_show_the_paths_of_the_coordinator(server: RedisServer) -> None:
         async with open_link(server.url, PATIENCE) as link, trio.open_nursery() as nursery:
             batch = MessageBatch(sent.append)
             batch.location = Location("/private-copy")
-            journal = WorkerJournal(link, KEYS, "s", SecretMask(()), print, pack=batch.packed)
+            journal = WorkerJournal(link, KEYS, "s", print, batch.packed)
             reader = JournalReader(link, KEYS, StepFinder.of(PREPARED))
             await reader.begin()
             await journal.open()

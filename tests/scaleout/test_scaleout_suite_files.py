@@ -1,5 +1,7 @@
 """The files of a suite for workers: which are listed and sent, and where a worker has them."""
 
+import functools
+import hashlib
 import json
 import shutil
 import subprocess
@@ -9,15 +11,19 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
+import own_models
 import pytest
+from own_models import Prefixer, reverse
 
 from trioeval.errors import ProviderError, UsageError
+from trioeval.providers import Provider
 from trioeval.run import PreparedSuite, prepare
 from trioeval.scaleout import suite_files
 from trioeval.scaleout.facts import coordinator_facts, differences, suite_digest
 from trioeval.scaleout.messages import FileList, ListedFile, WorkerFacts
-from trioeval.scaleout.needs import needs_of
+from trioeval.scaleout.needs import needs_of, versions
 from trioeval.scaleout.private_files import Location, WorkerFiles, with_texts
+from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 from trioeval.scaleout.suite_files import MOST_BYTES, SuiteFiles, list_files
 
 KEY = "sk-scaleout-0123456789abcdef"
@@ -168,7 +174,7 @@ def test_files_in_commands_are_listed_and_stay_programs(
     )
     found = list_files(prepared(path))
     assert listed(found) == {"s.json", "run.sh", "input.txt", "judge.sh"}
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     program.unlink()
     files = WorkerFiles(found.listed, tmp_path)
     files.receive({one: contents[one] for one in files.lacking()})
@@ -197,7 +203,7 @@ def test_files_of_agents_reach_a_worker_with_the_empty_folders_of_workspaces(
     found = list_files(prepared(write("s.json", json.dumps({"tasks": [task]}))))
     names = {"s.json", "app.py", "more.txt", ".hidden", "agent.sh", "two words.txt"}
     assert listed(found) == names
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     before = sorted(path.relative_to(template) for path in template.rglob("*"))
     shutil.rmtree(template)
     files = WorkerFiles(found.listed, tmp_path)
@@ -213,23 +219,26 @@ def test_files_of_agents_reach_a_worker_with_the_empty_folders_of_workspaces(
 def test_a_changed_file_one_with_a_key_and_a_lost_one_are_all_named(
     write: Callable[..., Path],
 ) -> None:
-    names = ("changed.txt", "key.txt", "lost.txt", "rsa.txt", "fine.txt")
+    names = ("changed.txt", "key.txt", "word.txt", "lost.txt", "rsa.txt", "fine.txt")
     write("key.txt", f"token {KEY}")
+    write("word.txt", "apiKey: tiger-lily")
     write("rsa.txt", "-----BEGIN RSA PRIVATE KEY-----\n")
     for name in ("changed.txt", "lost.txt", "fine.txt"):
-        write(name, name)
+        write(name, f"{name} of a tiger-lily")
     path = a_suite(write, prompts=[f"file://{name}" for name in names])
     found = list_files(prepared(path))
     write("changed.txt", "other")
     write("lost.txt").unlink()
+    keys = RunKeys((KEY,), frozenset({"tiger-lily"}))
     with pytest.raises(UsageError) as caught:
-        found.contents([one.digest for one in found.listed.files], [KEY])
+        found.contents([one.digest for one in found.listed.files], keys)
     lines = str(caught.value).splitlines()
     assert lines[0] == "--on: the files of the suite cannot be sent to the workers:"
     wrong = {Path(line.split()[0]).name: line for line in lines[1:]}
-    assert wrong.keys() == {"changed.txt", "key.txt", "lost.txt", "rsa.txt"}
+    assert wrong.keys() == {"changed.txt", "key.txt", "word.txt", "lost.txt", "rsa.txt"}
     assert "has changed since the suite was loaded" in wrong["changed.txt"]
     assert "contains a key" in wrong["key.txt"]
+    assert "contains a key" in wrong["word.txt"]
     assert "contains a key" in wrong["rsa.txt"]
     assert "No such file" in wrong["lost.txt"]
     assert KEY not in str(caught.value)
@@ -239,7 +248,7 @@ def test_too_large_files_are_named_with_their_sizes() -> None:
     large = ListedFile("/evals/large.csv", "d1", MOST_BYTES)
     found = SuiteFiles(FileList(files=(large, ListedFile("/evals/small.csv", "d2", 1))))
     with pytest.raises(UsageError, match=r"/evals/large\.csv \(256\.0 MiB\)"):
-        found.contents(["d1", "d2"])
+        found.contents(["d1", "d2"], NO_KEYS)
 
 
 # The files on a worker.
@@ -272,7 +281,7 @@ def test_a_worker_gets_what_it_lacks_keeps_what_it_has_and_removes_its_copy(
     write(".env", "A=b")
     suite = prepared(path)
     found = list_files(suite)
-    contents = found.contents([one.digest for one in found.listed.files])
+    contents = found.contents([one.digest for one in found.listed.files], NO_KEYS)
     digest = suite_digest(suite)
     write("one.txt", "other")  # this machine has another file there
     files = WorkerFiles(found.listed, tmp_path)
@@ -365,8 +374,11 @@ def facts(**changes: Any) -> WorkerFacts:
         ({}, []),
         ({"versions": (("python", "3.12"), ("trioeval", "1"))}, ["has python 3.12, the run 3.11"]),
         (
-            {"variables": (("MODEL", "mark"),), "error": "needs a key"},
-            ["lacks the environment variable MY_KEY, which the run has"],
+            {"variables": (("MODEL", "mark"),), "error": "no file\nno other"},
+            [
+                "lacks the environment variable MY_KEY, which the run has",
+                "cannot load the suite: no file\n    no other",
+            ],
         ),
         (
             {"variables": (("MODEL", "other"), ("MY_KEY", ""), ("OTHER", "x"), ("A_KEY", ""))},
@@ -419,3 +431,23 @@ def test_needs_name_keys_variables_and_packages_and_contain_no_value(
     assert {"MODEL", "OPENAI_BASE_URL"} <= {*needs.equal}
     text = f"{needs} {coordinator_facts(suite, needs)}"
     assert not [value for value in environ.values() if value in text]
+
+
+@pytest.mark.parametrize(
+    "own", [reverse, functools.partial(reverse), Prefixer("a"), Prefixer("a").__call__]
+)
+def test_the_modules_of_own_providers_are_compared(
+    write: Callable[..., Path], own: Provider
+) -> None:
+    suite = prepare(
+        a_suite(write, providers=["mine", "echo"]), providers={"mine": own, "other": reverse}
+    )
+    needs = needs_of(suite, list_files(suite))
+    assert needs.modules == ("own_models",)
+    digest = hashlib.sha256(Path(own_models.__file__).read_bytes()).hexdigest()
+    assert ("module own_models", f"with the digest {digest[:16]}") in versions(needs, {})
+    lost = attrs.evolve(needs, modules=("no_such_module.deep", "sys"))
+    assert [text for name, text in versions(lost, {}) if "module" in name] == [
+        "not installed",
+        "without a file",
+    ]

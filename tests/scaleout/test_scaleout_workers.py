@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ import trio
 import trio.testing
 from clusters import plain
 from distributed import LocalCluster
+from own_models import Prefixer, reverse
 from redis_server import needs_redis, open_server
 from server_process import fake_provider
 
 import trioeval
 import trioeval.asyncio
 from trioeval.errors import SuiteError, UsageError
+from trioeval.providers import Provider
 from trioeval.run import Row
 from trioeval.scaleout import WorkerPool, open_workers
 
@@ -147,6 +150,29 @@ def test_the_budget_of_a_session_holds_over_its_runs_on_workers_and_here(
     trio.run(main)
 
 
+def test_functions_and_objects_of_a_session_are_providers_on_workers(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """An object has the state that it has at the start of the run."""
+    suite = SUITE | {"providers": ["mine", "other"]}
+    mine = Prefixer("first")
+    unused: Any = threading.Lock().acquire  # it cannot be sent
+    providers = {"mine": mine, "other": reverse, "unused": unused}
+
+    async def main() -> list[str]:
+        async with (
+            open_workers(cluster.scheduler_address) as workers,
+            trioeval.open_session(store=tmp_path / "r.db", providers=providers) as session,
+        ):
+            mine.prefix = "now"
+            async with session.run(trioeval.parse_suite(suite), workers=workers) as run:
+                return [row.output async for row in run.rows()]
+
+    found = trio.run(main)
+    assert sorted(found[:2]) == ["0 drow yas", "now say word 0"]
+    assert len(found) == 2 * ROWS
+
+
 def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -175,10 +201,23 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
             with pytest.raises(SuiteError):
                 await workers.run_suite({"providers": ["nope:x"]}, emit=emit)
             store = tmp_path / "r.db"
-            async with trioeval.open_session(store=store, providers={"mine": echo}) as session:
-                with pytest.raises(UsageError, match="cannot be used on workers yet"):
-                    async with session.run(path, workers=workers):
-                        pytest.fail("no run starts")
+            own = trioeval.parse_suite(SUITE | {"providers": ["mine"]})
+            found: list[tuple[Provider, str]] = [
+                (echo, "provider mine, which other processes cannot import"),
+                (
+                    Prefixer("a", "sk-0123456789"),
+                    r"token of the object that is provider mine",
+                ),
+            ]
+            for provider, text in found:
+                opened = trioeval.open_session(store=store, providers={"mine": provider})
+                async with opened as session:
+                    with pytest.raises(UsageError, match=text):
+                        async with session.run(own, workers=workers):
+                            pytest.fail("no run starts")
+            leaky = {"id": "openai:chat:m", "config": {"apiKey": "sk-0123456789abcdef"}}
+            keys = await refused(workers, SUITE | {"providers": [leaky]})
+            assert "$.providers[0].config.apiKey" in keys
             async with trioeval.open_session(store=store) as session:
                 with pytest.raises(UsageError, match="send is for files that workers need"):
                     async with session.run(path, send=["data"]):

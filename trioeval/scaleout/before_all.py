@@ -34,8 +34,3 @@ def extension_refusals(part: PreparedTask) -> Iterator[str]:
     suite = part.prepared.suite
     if part.prepare_with_rows is not None and suite.extensions:
         yield "extensions with tests from the rows of another task"
-    changes = suite.before_all or {}
-    tests = [*changes.get("tests", ()), changes.get("default_test")]
-    if any(test is not None and test.provider is not None for test in tests):
-        # Its config may contain a key, and keys are never sent.
-        yield "extensions that change tests with providers of their own (beforeAll)"

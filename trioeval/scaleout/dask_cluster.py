@@ -5,18 +5,18 @@ wait, and its callbacks only pass on what happened.
 """
 
 import functools
+import importlib.util
 import logging
 import secrets
 import signal
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import attrs
-import cloudpickle
 import dask
 import trio
 from distributed import Client, Future, LocalCluster
@@ -31,7 +31,7 @@ from trioeval.scaleout.cluster import ClusterEvents
 from trioeval.scaleout.facts import coordinator_facts, differences
 from trioeval.scaleout.file_transfer import SentFiles
 from trioeval.scaleout.messages import AnyShard, StepFinder, WorkerFacts, pack_shard, unpack
-from trioeval.scaleout.needs import needs_of, secrets_of
+from trioeval.scaleout.needs import needs_of
 from trioeval.scaleout.plugin import (
     RunPlugin,
     perform_shard,
@@ -41,6 +41,8 @@ from trioeval.scaleout.plugin import (
     stop_rows,
     worker_facts,
 )
+from trioeval.scaleout.run_keys import RunKeys
+from trioeval.scaleout.sent_keys import check_sent
 from trioeval.scaleout.suite_files import list_files
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
 
@@ -69,6 +71,7 @@ class DaskCluster:
     """The name of the plugin, and the beginning of the keys of tasks."""
     _own: WorkerFacts
     _files: SentFiles
+    _keys: RunKeys
     _steps: StepFinder
     _warn: Callable[[str], None]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -95,13 +98,8 @@ class DaskCluster:
         """Open the sessions of all workers, and compare their facts. Called in a thread.
 
         Raises:
-            UsageError: The suite cannot be pickled, the cluster has no workers, or some cannot run the suite;
-                all of them are named.
+            UsageError: The cluster has no workers, or some cannot run the suite; all of them are named.
         """
-        try:
-            cloudpickle.dumps(plugin)  # as Dask does, which would log its failure
-        except Exception as error:
-            raise UsageError(f"--on: the suite cannot be sent to workers: {error}") from error
         if not self._client.scheduler_info(n_workers=-1)["workers"]:
             try:
                 self._client.wait_for_workers(1, timeout=REACHED_WITHIN)
@@ -110,19 +108,32 @@ class DaskCluster:
         try:
             self._client.register_plugin(plugin, name=self._name)
         except Exception as error:
-            msg = f"--on: the workers cannot load trioeval: {type(error).__name__}: {error}"
-            raise UsageError(msg) from error
+            wrong = [*self._lacking(plugin.modules)] or [f"some cannot load trioeval: {error}"]
+            raise _refusal(wrong) from error
         self._client.subscribe_topic("all", self._on_lifecycle)
         self._client.subscribe_topic(self._client.id, self._on_messages)
-        self._files.send(self._client, self._name)
+        unsent: str | None = None
+        try:
+            self._files.send(self._client, self._name)
+        except UsageError as error:
+            unsent = str(error)
         facts = self._client.run(worker_facts, self._name, on_error="return")
+        if unsent is not None:  # then they cannot load the suite, but may have other problems
+            facts = {one: _with_suite(found, self._own) for one, found in facts.items()}
         wrong = [text for address, one in facts.items() for text in self._wrong(address, one)]
+        if unsent is not None and not wrong:
+            raise UsageError(unsent)
         if wrong:
-            more = len(wrong) - _SHOWN
-            lines = wrong[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-            listed = "".join(f"\n  {line}" for line in lines)
-            raise UsageError(f"--on: the workers cannot run this suite:{listed}")
+            raise _refusal(wrong, unsent)
         self._sessions = {address: one.session for address, one in facts.items()}
+
+    def _lacking(self, modules: Sequence[str]) -> Iterator[str]:
+        """Yield which workers lack trioeval or a module of the program; needs neither of them there."""
+        for name in ("trioeval", *modules):
+            found = self._client.run(importlib.util.find_spec, name, on_error="return")
+            for address, one in found.items():
+                if one is None or isinstance(one, Exception):
+                    yield f"worker {address} lacks the module {name}"
 
     def _wrong(self, address: str, facts: object) -> Sequence[str]:
         if not isinstance(facts, WorkerFacts):
@@ -206,16 +217,18 @@ class DaskCluster:
     def _submit(self, worker: str, session: str, shard: AnyShard) -> None:
         task = shard.task or ""
         if task in self._late and (session, task) not in self._given:
-            rows = self._late[task]
+            rows = self._keys.hide_in(self._late[task])
             self._client.run(put_rows, self._name, task, rows, workers=[worker])
             self._given.add((session, task))
-        key = self._key(shard.number)
+        key, data = self._key(shard.number), pack_shard(shard)
+        if self._keys.may_be_in(data):
+            data = pack_shard(self._keys.hide_in(shard))
         future = self._client.submit(
             perform_shard,
             self._name,
             session,
             key,
-            pack_shard(shard),
+            data,
             key=key,
             pure=False,
             workers=[worker],
@@ -326,6 +339,27 @@ class DaskCluster:
                 self._events.on_loss(worker)
 
 
+def _refusal(wrong: Sequence[str], rest: str | None = None) -> UsageError:
+    """Return the error about workers that cannot run a suite.
+
+    Args:
+        wrong: The problems of workers.
+        rest: Another problem.
+    """
+    more = len(wrong) - _SHOWN
+    lines = [*wrong[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    listed = "".join(f"\n  {line}" for line in lines)
+    others = "" if rest is None else f"\n{rest}"
+    return UsageError(f"--on: the workers cannot run this suite:{listed}{others}")
+
+
+def _with_suite(found: object, own: WorkerFacts) -> object:
+    """Return the facts of a worker as if it had loaded the suite."""
+    if not isinstance(found, WorkerFacts):
+        return found
+    return attrs.evolve(found, digest=own.digest, error=None)
+
+
 @attrs.frozen
 class LocalProcesses:
     """Worker processes of this machine that several runs use; from `open_processes`."""
@@ -374,19 +408,23 @@ async def open_cluster(
         send: Files, folders and patterns that the user names for workers, relative to the suite's folder.
 
     Raises:
-        UsageError: A file of `send` is missing, the scheduler is unreachable, it has no workers, or some
-            cannot run the suite.
+        UsageError: The suite cannot be sent, a file of `send` is missing, the scheduler is unreachable, it
+            has no workers, or some cannot run the suite.
     """
     name = f"trioeval-{secrets.token_hex(6)}"
     files = await trio.to_thread.run_sync(list_files, prepared, named, send)
     needs = await trio.to_thread.run_sync(needs_of, prepared, files)
     own = await trio.to_thread.run_sync(coordinator_facts, prepared, needs)
-    sent = SentFiles(files, secrets_of(prepared))
+    keys = RunKeys.of(prepared)
+    await trio.to_thread.run_sync(check_sent, (load, needs, options), keys)
+    sent = SentFiles(files, keys)
     # A lost scheduler is reported by the run; Dask would log tracebacks.
     with silence_logging_cmgr(logging.CRITICAL):
         local, client = await trio.to_thread.run_sync(_open, address)
         try:
-            cluster = DaskCluster(client, name, own, sent, steps or StepFinder.of(prepared), warn)
+            cluster = DaskCluster(
+                client, name, own, sent, keys, steps or StepFinder.of(prepared), warn
+            )
             own_group = not isinstance(address, SchedulerAddress)
             plugin = RunPlugin(name, client.id, load, needs, options, own_group=own_group)
             await trio.to_thread.run_sync(cluster.check, plugin)

@@ -14,14 +14,13 @@ from trioeval.evaluation.identity import Identities
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.suite_files import CodeFiles
 from trioeval.providers import Provider
-from trioeval.providers.local.custom import CustomSettings
 from trioeval.providers.programs import AGENT_RUNS
 from trioeval.question_eval import is_question_eval
 from trioeval.run.same_rows import task_digest
 from trioeval.scaleout.before_all import extension_refusals
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.messages import Needs, WorkerFacts
-from trioeval.scaleout.needs import variables, versions
+from trioeval.scaleout.needs import own_functions, variables, versions
 from trioeval.scaleout.private_files import Location, with_texts
 from trioeval.scaleout.shards import LaneUse
 from trioeval.text import counted
@@ -85,9 +84,8 @@ def differences(address: str, own: WorkerFacts, found: WorkerFacts) -> Iterator[
     wrong = [*_different_variables(own, found)]
     yield from (f"worker {address} {text}" for text in wrong)
     if found.error is not None:
-        # A provider without its key would only say the same in other words.
-        if not wrong:
-            yield f"worker {address} cannot load the suite: {found.error}"
+        text = found.error.replace("\n", "\n    ")
+        yield f"worker {address} cannot load the suite: {text}"
     elif found.obstacle is not None:
         yield (
             f"worker {address} cannot use the folder in which agents work: {found.obstacle}; it must "
@@ -141,13 +139,11 @@ def _task_refusals(part: PreparedTask) -> Iterator[str]:
     if is_agent(settings):
         yield from _case_refusals(prepared)
     yield from extension_refusals(part)
-    for spec in prepared.specs:
-        if isinstance(spec.settings, CustomSettings) and not _can_import(
-            spec.settings.own.function
-        ):
+    for name, function in own_functions(prepared):
+        if not _can_import(function):
             yield (
-                f"provider {spec.settings.name}, which other processes cannot import "
-                "(define its function at the top of a module other than the main program)"
+                f"provider {name}, which other processes cannot import (define its function or class at the "
+                "top of a module other than the main program, and without locks, sockets and open files)"
             )
 
 
@@ -169,7 +165,7 @@ def _can_import(function: Provider) -> bool:
     """Return whether another process gets the same function by its name."""
     try:
         data = pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError):
+    except Exception:  # noqa: BLE001 - objects of users may raise anything
         return False
     return b"__main__" not in data
 

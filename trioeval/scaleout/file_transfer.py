@@ -3,13 +3,14 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import attrs
 from distributed import Client
 
 from trioeval.errors import UsageError
 from trioeval.scaleout.plugin import lacking_files, receive_files
+from trioeval.scaleout.run_keys import RunKeys
 from trioeval.scaleout.suite_files import SuiteFiles
 
 _MESSAGE_BYTES = 16 * 2**20
@@ -21,7 +22,7 @@ class SentFiles:
     """The files of a suite, and the keys that they must not contain."""
 
     _files: SuiteFiles
-    _secrets: Sequence[str]
+    _keys: RunKeys
 
     def send(self, client: Client, name: str, workers: list[str] | None = None) -> None:
         """Send files to workers that lack them; called in a thread.
@@ -42,7 +43,7 @@ class SentFiles:
         for worker, digests in found.items():
             if isinstance(digests, frozenset) and digests:
                 lacking[digests].append(worker)
-        contents = self._files.contents(frozenset().union(*lacking), self._secrets)
+        contents = self._files.contents(frozenset().union(*lacking), self._keys)
         for digests, receivers in lacking.items():
             for part in _parts({digest: contents[digest] for digest in digests}):
                 answers = run(receive_files, name, part, workers=receivers)

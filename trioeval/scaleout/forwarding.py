@@ -28,6 +28,7 @@ from trioeval.scaleout.messages import (
     pack,
 )
 from trioeval.scaleout.private_files import Location, with_texts
+from trioeval.scaleout.run_keys import NO_KEYS, RunKeys
 
 if TYPE_CHECKING:
     from trioeval.agent.journal import AgentJournal
@@ -68,6 +69,8 @@ class MessageBatch:
     _linger: float = 0.0
     journal: WorkerJournal | None = attrs.field(init=False, default=None)
     """Gets each message at once; None without Redis."""
+    keys: RunKeys = attrs.field(init=False, default=NO_KEYS)
+    """The keys that this worker has, which are left out."""
     location: Location = attrs.field(init=False, factory=Location)
     """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
@@ -90,20 +93,40 @@ class MessageBatch:
             if self.journal is not None:
                 self.journal.send()
                 waiting.append(JournalPosition(self.journal.session, self.journal.number))
-            self._send(self.packed(waiting))
+            data, has_keys = self.packed(waiting)
+            if has_keys:
+                # After the position, because the journal has none of them.
+                calls = [one for one in waiting if isinstance(one, CallRecord)]
+                waiting += [RejectedReply(one.key) for one in calls if self._has_key(one)]
+                data, _ = self.packed(waiting)
+            self._send(data)
 
-    def packed(self, messages: Sequence[Message]) -> bytes:
-        """Return messages as bytes, with the paths of the coordinator."""
+    def packed(self, messages: Sequence[Message]) -> tuple[bytes, bool]:
+        """Return messages as bytes, with the paths of the coordinator and without keys.
+
+        Returns:
+            The bytes, and whether there were keys.
+        """
         data, root = pack(messages), self.location.root
         if root and root.encode() in data:
-            change = functools.partial(with_texts, change=self.location.original)
-            data = pack(messages, change)
-        return data
+            data = pack(messages, functools.partial(with_texts, change=self.location.original))
+        if not self.keys.may_be_in(data):
+            return data, False
+        hidden = pack(messages, functools.partial(with_texts, change=self._cleaned))
+        return hidden, hidden != data
 
     def flush_reply(self) -> None:
         """Send a reply now, unless the user lets it wait for others."""
         if self._linger <= LEAST_LINGER:
             self.flush()
+
+    def _cleaned(self, text: str) -> str:
+        return self.keys.hide(self.location.original(text))
+
+    def _has_key(self, call: CallRecord) -> bool:
+        """Return whether a call has a reply with a key: it is not to be used again, as in a store."""
+        answer = call.answer
+        return isinstance(answer, Reply) and self.keys.hide_in(answer) is not answer
 
     async def send_continuously(self) -> None:
         """Send messages soon after they were added, until cancelled."""

@@ -71,6 +71,8 @@ class Needs:
 
     packages: tuple[str, ...]
     """The packages whose versions are compared."""
+    modules: tuple[str, ...] = ()
+    """The modules of the program's own providers, whose files are compared."""
     node: bool = False
     """True if code of the suite runs in Node."""
     present: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ class WorkerFacts:
     digest: str | None = None
     """The digest of the loaded suite; None if it cannot be loaded."""
     error: str | None = None
-    """The reason why the suite cannot be loaded."""
+    """The reason why the suite cannot be loaded; None if only variables are missing."""
     obstacle: str | None = None
     """The reason why it cannot work in the folder of agents."""
 

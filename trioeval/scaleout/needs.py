@@ -4,19 +4,23 @@ Values of variables are compared by digests with a salt of the run. Those of key
 worker may have its own key. So no key, and nothing made from one, is sent.
 """
 
+import functools
 import hmac
+import importlib.util
 import platform
 import secrets
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.grading.registry import split_type
-from trioeval.providers import ProviderSpec
-from trioeval.providers.secrets import is_secret_name, longest_first, surely_keys
+from trioeval.providers import Provider, ProviderSpec
+from trioeval.providers.local.custom import CustomSettings
+from trioeval.providers.secrets import is_secret_name
 from trioeval.scaleout.messages import Needs
-from trioeval.scaleout.suite_files import SuiteFiles, assertions_of
+from trioeval.scaleout.suite_files import SuiteFiles, assertions_of, digest_of
 from trioeval.scripting import is_script, names_script
 from trioeval.scripting.javascript import Script
 
@@ -47,11 +51,19 @@ _SETTINGS = tuple(
 """The settings in the environment that decide what a row is."""
 
 
+def own_functions(prepared: PreparedSuite) -> Iterator[tuple[str, Provider]]:
+    """Yield the providers of the program that a suite uses, with their names."""
+    for spec in _specs(prepared):
+        if isinstance(spec.settings, CustomSettings):
+            yield spec.settings.name, spec.settings.own.function
+
+
 def needs_of(prepared: PreparedSuite, files: SuiteFiles) -> Needs:
     """Return what a suite needs of each worker."""
     present, equal = _variables(prepared, files)
     return Needs(
         packages=tuple(dict.fromkeys((*_ALWAYS, *_packages(prepared)))),
+        modules=tuple(dict.fromkeys(_module(one) for _, one in own_functions(prepared))),
         node=_needs_node(prepared, files),
         present=tuple(sorted(present)),
         equal=tuple(sorted(equal)),
@@ -68,6 +80,7 @@ def versions(needs: Needs, environ: Mapping[str, str]) -> tuple[tuple[str, str],
             found.append((name, version(name)))
         except PackageNotFoundError:  # or a checkout that is not installed
             found.append((name, _NOT_INSTALLED))
+    found += ((f"module {name}", _source(name)) for name in needs.modules)
     if needs.node:
         from trioeval.scripting.node import node_version
 
@@ -89,11 +102,26 @@ def variables(needs: Needs, environ: Mapping[str, str]) -> tuple[tuple[str, str]
     return tuple(found)
 
 
-def secrets_of(prepared: PreparedSuite) -> tuple[str, ...]:
-    """Return the keys of a run that are surely keys, longest first."""
-    found = {secret for spec in _specs(prepared) for secret in spec.secrets}
-    found |= {value for name, value in prepared.context.environ.items() if is_secret_name(name)}
-    return longest_first(surely_keys(found))
+def _module(provider: Provider) -> str:
+    """Return the name of the module of a function, or of the class of an object."""
+    whole: Any = provider
+    while isinstance(whole, functools.partial):
+        whole = whole.func
+    whole = getattr(whole, "__self__", whole)  # the object of a method
+    name: str = getattr(whole, "__module__", type(whole).__module__)
+    return name
+
+
+def _source(module: str) -> str:
+    """Return the beginning of the digest of a module's file."""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        return _NOT_INSTALLED
+    digest = None if found.origin is None else digest_of(Path(found.origin))
+    return f"with the digest {digest[:_DIGITS]}" if digest else "without a file"
 
 
 def _mark(salt: str, value: str) -> str:

@@ -53,6 +53,11 @@ class RunPlugin(WorkerPlugin):
         self._options = options
         self._own_group = own_group
 
+    @property
+    def modules(self) -> Sequence[str]:
+        """The modules of the program that each worker must have."""
+        return self._needs.modules
+
     def setup(self, worker: Worker) -> None:
         """Create the session; it starts with its first use."""
         if self._own_group and hasattr(os, "setpgid"):

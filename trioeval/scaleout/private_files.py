@@ -22,6 +22,7 @@ from trioeval.scaleout.suite_files import digest_of
 
 _PROGRAM = 0o700
 """The mode of a program in the private folder."""
+_COLLECTIONS = frozenset({list, tuple, set, frozenset})
 
 
 @attrs.frozen
@@ -152,18 +153,21 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
     Example:
         >>> with_texts({"a": ["x", 1]}, str.upper)
-        {'a': ['X', 1]}
+        {'A': ['X', 1]}
     """
     match value:
         case str():
             changed = change(value)
             return value if changed == value else type(value)(changed)
         case MappingProxyType() | dict():
-            members = {name: with_texts(member, change) for name, member in value.items()}
-            if all(members[name] is value[name] for name in members):
+            names = {name: with_texts(name, change) for name in value}
+            members = {after: with_texts(value[before], change) for before, after in names.items()}
+            if all(members[after] is value[before] for before, after in names.items()) and all(
+                before is after for before, after in names.items()
+            ):
                 return value
             return members if isinstance(value, dict) else MappingProxyType(members)
-        case list() | tuple() if type(value) in {list, tuple}:
+        case list() | tuple() | set() | frozenset() if type(value) in _COLLECTIONS:
             parts = [with_texts(member, change) for member in value]
             if all(after is before for after, before in zip(parts, value, strict=True)):
                 return value

@@ -183,17 +183,17 @@ class JournalledEvents:
 
     def _take(self, messages: Sequence[Message]) -> None:
         """Pass messages on, but those that the journal had, too."""
-        position = next((one for one in messages if isinstance(one, JournalPosition)), None)
-        others = [one for one in messages if not isinstance(one, JournalPosition)]
-        if position is not None:
-            session, number = position.session, position.number
-            known = self.received.get(session, 0)
-            if number - known < len(others):  # else it has none of them
-                first = number - sum(map(is_journalled, others)) + 1
-                numbers = itertools.count(first)
-                others = [one for one in others if not is_journalled(one) or next(numbers) > known]
-            self.received[session] = max(number, known)
-        self._events.on_messages(others)
+        taken: list[Message] = []
+        for one in messages:
+            if not isinstance(one, JournalPosition):
+                taken.append(one)
+                continue
+            known = self.received.get(one.session, 0)
+            if one.number - known < len(taken):  # else it has none of them
+                numbers = itertools.count(one.number - sum(map(is_journalled, taken)) + 1)
+                taken = [m for m in taken if not is_journalled(m) or next(numbers) > known]
+            self.received[one.session] = max(one.number, known)
+        self._events.on_messages(taken)
 
     async def _take_rest(self, session: str) -> None:
         """Pass on the messages of a lost worker that did not arrive over Dask."""

@@ -23,7 +23,7 @@ import contextlib
 import io
 import pickle
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import attrs
@@ -37,7 +37,6 @@ from trioeval.errors import LimitError, UsageError
 from trioeval.evaluation.journal import CallRecord
 from trioeval.evaluation.row import Row
 from trioeval.limits.redis import RedisLink
-from trioeval.providers.secrets import spellings, surely_keys
 from trioeval.scaleout.dataset_messages import DatasetMessage, JobCost
 from trioeval.scaleout.messages import (
     ROW,
@@ -48,7 +47,6 @@ from trioeval.scaleout.messages import (
     Needs,
     RejectedReply,
     WorkerWarning,
-    pack,
     unpack,
 )
 from trioeval.scaleout.needs import versions
@@ -108,36 +106,7 @@ class JournalKeys:
         return f"{self.sessions}:{session}"
 
 
-# Messages as bytes, without secrets.
-
-
-@attrs.frozen
-class SecretMask:
-    """The secrets that must not reach the server.
-
-    They are masked in the bytes of a message, by as many characters. A masked message can be read, but is not
-    used as a reply.
-    """
-
-    _cores: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, secrets: Iterable[str]) -> "SecretMask":
-        """Return the mask of those secrets that cannot be ordinary words."""
-        cores = (core for one in surely_keys(secrets) for core in spellings(one).cores if core)
-        return cls(tuple(dict.fromkeys(core.encode() for core in cores)))
-
-    def apply(self, data: bytes) -> bytes:
-        """Return data without secrets; the same data if it has none.
-
-        Example:
-            >>> SecretMask.of(["sk-0123456789"]).apply(b"the key is sk-0123456789")
-            b'the key is sk-**********'
-        """
-        for core in self._cores:
-            if core in data:
-                data = data.replace(core, b"*" * len(core))
-        return data
+# Messages as bytes.
 
 
 class _SafeUnpickler(pickle.Unpickler):
@@ -246,17 +215,15 @@ class WorkerJournal:
         link: The server.
         keys: The names of the run.
         session: The id of the worker's session.
-        mask: The secrets of the suite.
         warn: Called once in each outage of the server.
-        pack: Returns messages as bytes.
+        pack: Returns messages as bytes without keys, and whether there were keys.
     """
 
     _link: RedisLink
     _keys: JournalKeys
     session: str
-    _mask: SecretMask
     _warn: Callable[[str], None]
-    _pack: Callable[[Sequence[Message]], bytes] = attrs.field(default=pack, kw_only=True)
+    _pack: Callable[[Sequence[Message]], tuple[bytes, bool]]
     number: int = 0
     """The number of the last message."""
     _connection: BaseConnection | None = None
@@ -299,15 +266,13 @@ class WorkerJournal:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        data = self._pack(waiting)
-        masked = self._mask.apply(data)
-        if masked is data or len(waiting) == 1:
-            self._request(self.number, masked, is_masked=masked is not data)
+        data, has_keys = self._pack(waiting)
+        if not has_keys or len(waiting) == 1:
+            self._request(self.number, data, is_masked=has_keys)
             return
         for number, one in enumerate(waiting, self.number - len(waiting) + 1):
-            data = self._pack([one])  # the others of a masked message can be used as replies
-            masked = self._mask.apply(data)
-            self._request(number, masked, is_masked=masked is not data)
+            data, has_keys = self._pack([one])  # the others can be used as replies
+            self._request(number, data, is_masked=has_keys)
 
     def _request(self, number: int, data: bytes, *, is_masked: bool) -> None:
         """Add an entry whose last message has a number."""

@@ -5,12 +5,15 @@ What code opens under a computed name is listed only if the user names it beside
 files of keys are never sent: a worker uses its own ones.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -27,6 +30,9 @@ from trioeval.scripting import is_script
 from trioeval.suite.model import Suite
 from trioeval.suite.tests import checked_places
 from trioeval.text import counted
+
+if TYPE_CHECKING:
+    from trioeval.scaleout.run_keys import RunKeys
 
 MOST_BYTES = 256 * 2**20
 """Most bytes of all files that are sent to one worker."""
@@ -45,8 +51,6 @@ _KEY_NAME = re.compile(
     re.IGNORECASE,
 )
 _KEY_CONTENT = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
-_SHORTEST_KEY = 8
-"""Characters of a key that is searched in files: a shorter one may be any word."""
 _VARIABLE = re.compile(
     rb"""\b(?:env\.|env\[\s*['"]|environ\[\s*['"]|environ\.get\(\s*['"]|getenv\(\s*['"])([A-Za-z_]\w*)"""
 )
@@ -66,12 +70,12 @@ class SuiteFiles:
     named_in_templates: frozenset[str] = frozenset()
     """Environment variables that other files name."""
 
-    def contents(self, digests: Iterable[str], secrets: Sequence[str] = ()) -> Mapping[str, bytes]:
+    def contents(self, digests: Iterable[str], keys: RunKeys) -> Mapping[str, bytes]:
         """Return the contents of listed files by their digests.
 
         Args:
             digests: The digests of the files that some worker lacks.
-            secrets: The keys of the run, which no sent file may contain.
+            keys: The keys of the run, which no sent file may contain.
 
         Raises:
             UsageError: Files are too large, have changed, or contain a key; all of them are named.
@@ -88,7 +92,6 @@ class SuiteFiles:
                 "put the large ones on the workers, at the same paths"
             )
             raise UsageError(msg)
-        keys = [one.encode() for one in secrets if len(one) >= _SHORTEST_KEY]
         found: dict[str, bytes] = {}
         wrong: list[str] = []
         for digest, file in files.items():
@@ -99,7 +102,7 @@ class SuiteFiles:
                 continue
             if hashlib.sha256(content).hexdigest() != digest:
                 wrong.append(f"{file.path} has changed since the suite was loaded")
-            elif _KEY_CONTENT.search(content) or any(key in content for key in keys):
+            elif _KEY_CONTENT.search(content) or keys.are_in(content):
                 wrong.append(
                     f"{file.path} contains a key, and keys are not sent: name an environment variable "
                     "in its place, or put the file on the workers, at the same path"

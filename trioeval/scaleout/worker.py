@@ -23,7 +23,7 @@ import trio
 from trioeval.agent.open import AgentOptions
 from trioeval.agent.protocols import AgentEvent, CaseEnded
 from trioeval.columns.options import DatasetOptions
-from trioeval.errors import TrioevalError
+from trioeval.errors import SuiteError, TrioevalError
 from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.evaluation.provider_calls import ReplyCache
 from trioeval.evaluation.row import Row
@@ -48,6 +48,7 @@ from trioeval.scaleout.messages import (
 )
 from trioeval.scaleout.needs import variables, versions
 from trioeval.scaleout.private_files import Location, WorkerFiles
+from trioeval.scaleout.run_keys import RunKeys
 from trioeval.scaleout.shard_task import shard_task
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ LoadSuite: TypeAlias = Callable[[Location], PreparedSuite]
 _OUTSIDE = "is outside of"
 _NO_ABSOLUTE = (
     "the worker has a copy of the suite's files, in which only relative paths lead to them"
+)
+_WITHHELD = (
+    "environment files and files of keys are not sent: put one on the worker, at the same path"
 )
 _ENDED_WITHIN = 10.0  # seconds
 
@@ -257,7 +261,8 @@ class WorkerSession:
                 try:
                     self._lanes = await self._open_lanes(self._prepared, stack)
                 except TrioevalError as error:
-                    self._facts = attrs.evolve(facts, error=str(error), digest=None)
+                    text = self._batch.keys.hide(str(error))
+                    self._facts = attrs.evolve(facts, error=text, digest=None)
                     return
                 if (cache := self._options.cache) is not None:
                     self._cache = await stack.enter_async_context(self._open_cache(cache))
@@ -282,19 +287,24 @@ class WorkerSession:
         needs, environ = self._needs, os.environ
         found = WorkerFacts(session=self.id, versions=versions(needs, environ))
         location = Location()
+        self._batch.keys = RunKeys.in_environment(environ)
         try:
             location = self._batch.location = self.files.open()
             prepared = self._load(location)
         except (TrioevalError, OSError) as error:
-            text = location.original(str(error))
+            text = location.original(str(_without_missing_variables(error, needs, environ) or ""))
             if location.root and _OUTSIDE in text:
                 text += f"\n{_NO_ABSOLUTE}"
-            return attrs.evolve(found, variables=variables(needs, environ), error=text)
+            if any(path in text for path in needs.files.withheld):
+                text += f"\n{_WITHHELD}"
+            error_text = self._batch.keys.hide(text) or None
+            return attrs.evolve(found, variables=variables(needs, environ), error=error_text)
         if "columns" in prepared.task_types:
             from trioeval.columns.open import read_seeds
 
             prepared = attrs.evolve(prepared, opened=read_seeds(prepared))
         self._prepared = prepared
+        self._batch.keys = RunKeys.of(prepared)
         return WorkerFacts(
             session=self.id,
             versions=versions(needs, prepared.context.environ),
@@ -359,7 +369,7 @@ class WorkerSession:
                 await self._run_rows(running)
             running.ended.set_result(len(running.shard.rows))
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits for the shard
-            running.ended.set_exception(error)
+            running.ended.set_exception(self._batch.keys.hide_in(error))
         finally:
             del self._shards[running.key]
             if self._reporter is not None:
@@ -438,6 +448,21 @@ class WorkerSession:
 
     def _warn(self, text: str) -> None:
         self._batch.add(WorkerWarning(text))
+
+
+def _without_missing_variables(
+    error: Exception, needs: Needs, environ: Mapping[str, str]
+) -> Exception | None:
+    """Return an error without problems of variables that are not set, which are reported anyway."""
+    missing = [name for name in (*needs.present, *needs.equal) if not environ.get(name)]
+    if not isinstance(error, SuiteError) or not missing:
+        return error
+    others = [
+        one
+        for one in error.problems
+        if not any(name in f"{one.message} {one.hint}" for name in missing)
+    ]
+    return SuiteError(others) if others else None
 
 
 async def _ignore_row(_row: Row) -> None:  # noqa: ASYNC124 - the journal has sent it

@@ -26,8 +26,7 @@ from trioeval.scaleout.lane_sharing import (
     with_shared_lanes,
 )
 from trioeval.scaleout.messages import Message
-from trioeval.scaleout.stream_journal import JournalKeys, SecretMask, WorkerJournal
-from trioeval.store.run_start import keys_of_task
+from trioeval.scaleout.stream_journal import JournalKeys, WorkerJournal
 
 
 @attrs.define(eq=False, repr=False)
@@ -71,7 +70,7 @@ async def open_worker_redis(
     session: str,
     *,
     has_shared_lanes: bool,
-    pack: Callable[[Sequence[Message]], bytes],
+    pack: Callable[[Sequence[Message]], tuple[bytes, bool]],
     warn: Callable[[str], None],
 ) -> AsyncGenerator[WorkerRedis]:
     """Open the server of a run, and the lanes of a worker.
@@ -82,7 +81,7 @@ async def open_worker_redis(
         run_id: The id of the run.
         session: The id of the worker's session.
         has_shared_lanes: Whether the limits of its lanes are kept there.
-        pack: Returns messages as the bytes that are sent over Dask as well.
+        pack: Returns messages as bytes without keys, and whether there were keys.
         warn: Called with failures that end no call.
 
     Raises:
@@ -94,10 +93,9 @@ async def open_worker_redis(
         msg = "the suite has no limits"
         raise RuntimeError(msg)
     shared = shared_lanes(prepared, run_id) if has_shared_lanes else ()
-    secrets = [key for part in prepared.parts for key in keys_of_task(part)]
     async with open_link(url, settings.request_timeout_ms / 1000) as link:
         keys = JournalKeys(settings.namespace, run_id)
-        journal = WorkerJournal(link, keys, session, SecretMask.of(secrets), warn, pack=pack)
+        journal = WorkerJournal(link, keys, session, warn, pack)
         try:
             await journal.open()
         except (LimitError, RedisError) as error:

@@ -24,6 +24,7 @@ from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.evaluation.row import Row
 from trioeval.evaluation.task_run import Emit
 from trioeval.loading.load import load_suite, parse_suite
+from trioeval.providers import Provider
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
 from trioeval.run.run_suite import check_on_trio, in_task_order, with_budget
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
@@ -31,6 +32,7 @@ from trioeval.scaleout.agents import temporary_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes
 from trioeval.scaleout.facts import check_suite
 from trioeval.scaleout.forwarding import MOST_LINGER
+from trioeval.scaleout.needs import own_functions
 from trioeval.scaleout.private_files import Location
 from trioeval.scaleout.run_workers import RunWorkers, open_run
 from trioeval.scaleout.worker import LoadSuite, SessionOptions
@@ -58,6 +60,8 @@ class SourceLoader:
     """The changes of its extensions in this process, which workers do not call again."""
     budget: BudgetSettings | None = None
     """Bounds of calls besides those of the suite's own budget."""
+    providers: Mapping[str, Provider] | None = None
+    """Functions and objects of the program by their provider ids in the suite; each worker has a copy."""
 
     def __call__(self, location: Location) -> PreparedSuite:
         """Load and prepare the suite.
@@ -80,7 +84,8 @@ class SourceLoader:
                 file = location.path(self.directory / path)
                 suite = load_suite(file, trusted=trusted, allow_env=allow_env)
         suite = with_budget(suite, self.budget)
-        return prepare(suite if self.changes is None else with_changes(suite, self.changes))
+        changed = suite if self.changes is None else with_changes(suite, self.changes)
+        return prepare(changed, providers=self.providers)
 
     def for_workers(self, prepared: PreparedSuite) -> SourceLoader:
         """Return the loader of a suite that this process has prepared.
@@ -89,7 +94,9 @@ class SourceLoader:
             UsageError: The suite cannot run on workers.
         """
         check_suite(prepared)
-        return attrs.evolve(self, changes=suite_changes(prepared))
+        used = {name for name, _ in own_functions(prepared)}
+        own = {name: one for name, one in (self.providers or {}).items() if name in used}
+        return attrs.evolve(self, changes=suite_changes(prepared), providers=own)
 
     def check(self) -> None:
         """Raise if the suite cannot be sent, or the arguments contradict each other.
@@ -145,6 +152,7 @@ class WorkerPool:
         send: Iterable[str | os.PathLike[str]] = (),
         stop: trio.Event | None = None,
         run_id: str | None = None,
+        providers: Mapping[str, Provider] | None = None,
         trusted: bool = True,
         allow_env: Collection[str] = (),
     ) -> SuiteSummary:
@@ -160,6 +168,8 @@ class WorkerPool:
                 as files that code opens under names which the suite does not contain.
             stop: Once it is set, no new row starts and running rows continue to their end.
             run_id: The value of `__evalId` in templates.
+            providers: Async functions and objects by their provider ids in the suite. Workers import their
+                modules, which must be the same there; each worker has a copy of an object as it is now.
             trusted: True if a suite that is loaded here may run code, see the environment and use keys
                 without restrictions.
             allow_env: Variables of the environment that templates of an untrusted suite may see.
@@ -172,7 +182,7 @@ class WorkerPool:
             UsageError: The suite cannot run on workers, the cluster has none, or some cannot run it.
             Exception: Whatever `emit` raised; it ends the run.
         """
-        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        loader = SourceLoader(suite, trusted, tuple(allow_env), providers=providers)
         prepared, loader = await _prepare(loader)
         return await self._run(prepared, loader, emit, send=send, stop=stop, run_id=run_id)
 
@@ -181,6 +191,7 @@ class WorkerPool:
         suite: SuiteSource,
         *,
         send: Iterable[str | os.PathLike[str]] = (),
+        providers: Mapping[str, Provider] | None = None,
         trusted: bool = True,
         allow_env: Collection[str] = (),
     ) -> list[Row]:
@@ -197,7 +208,7 @@ class WorkerPool:
         async def keep(row: Row) -> None:  # noqa: ASYNC124 - it does not wait
             rows.append(row)
 
-        loader = SourceLoader(suite, trusted, tuple(allow_env))
+        loader = SourceLoader(suite, trusted, tuple(allow_env), providers=providers)
         prepared, loader = await _prepare(loader)
         await self._run(prepared, loader, keep, send=send)
         return in_task_order(prepared, rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import attrs
 
 from trioeval.agent.open import AgentOptions
 from trioeval.errors import UsageError
+from trioeval.providers import Provider
 from trioeval.rates import Budget
 from trioeval.run import PreparedSuite
 from trioeval.scaleout.coordinator import Coordinator
@@ -38,37 +39,37 @@ class SentRun:
         cls,
         workers: WorkerPool,
         suite: Suite | PreparedSuite | str | os.PathLike[str],
+        providers: Mapping[str, Provider] | None,
         trusted: bool,  # noqa: FBT001 - as the session has it
         allow_env: Collection[str],
         *,
         send: Iterable[str | os.PathLike[str]],
         budget: BudgetSettings | None,
-        has_own: bool,
     ) -> SentRun:
         """Return the workers of a run of a suite.
 
         Args:
             workers: The workers.
             suite: The suite.
+            providers: As for `prepare`.
             trusted: As for `load_suite`.
             allow_env: As for `load_suite`.
             send: As for `WorkerPool.run_suite`.
             budget: The bounds of the budget of the session.
-            has_own: Whether the session has providers or assertion types of the program.
 
         Raises:
             UsageError: The suite cannot be sent to workers.
         """
-        if has_own:
-            raise UsageError("providers and kinds of a session cannot be used on workers yet")
         if isinstance(suite, PreparedSuite):
             raise UsageError(
                 "workers prepare a suite themselves: pass the suite or its path to `run`"
             )
         if isinstance(suite, Suite):
-            loader = SourceLoader(suite, budget=budget)
+            loader = SourceLoader(suite, providers=providers, budget=budget)
         else:
-            loader = SourceLoader(suite, trusted, tuple(allow_env), budget=budget)
+            loader = SourceLoader(
+                suite, trusted, tuple(allow_env), providers=providers, budget=budget
+            )
         loader.check()
         return cls(workers, loader, [*send])
 

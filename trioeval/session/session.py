@@ -370,15 +370,16 @@ class Session:
     ) -> SentRun:
         from trioeval.session.on_workers import SentRun
 
-        has_own = bool(self._providers) or self._kinds is not None
+        if self._kinds is not None:
+            raise UsageError("workers have no kinds of a session: use assertionTypes of the suite")
         return SentRun.of(
             workers,
             suite,
+            self._providers,
             self._trusted,
             self._allow_env,
             send=send,
             budget=budget_settings(self.budget),
-            has_own=has_own,
         )
 
     async def _make_lanes(self, prepared: PreparedSuite) -> None:
