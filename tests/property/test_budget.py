@@ -22,6 +22,15 @@ class Use:
 
 
 @attrs.frozen
+class Lend:
+    """Calls in another process that request so much."""
+
+    requests: int
+    tokens: int
+    cents: int
+
+
+@attrs.frozen
 class Settle:
     """The open call at `place` (modulo their number) is over and has used so much."""
 
@@ -60,12 +69,20 @@ def used(budget: Budget) -> list[tuple[Fraction, int | float | None]]:
     ]
 
 
-@given(budgets, steps)
+@given(
+    budgets,
+    st.lists(
+        st.builds(Use, counts, counts)
+        | st.builds(Lend, st.integers(0, 9), counts, counts)
+        | st.builds(Settle, st.integers(0, 9), counts, counts),
+        max_size=30,
+    ),
+)
 def test_a_budget_is_never_overspent_by_calls_within_their_holds(
-    budget: Budget, script: list[Step]
+    budget: Budget, script: list[Step | Lend]
 ) -> None:
     """BUDGET: spent and held amounts together are within every limit, at all times."""
-    holds: list[tuple[Hold, Use]] = []
+    holds: list[tuple[Hold, Use | Lend]] = []
     for step in script:
         match step:
             case Use(tokens, cents):
@@ -74,10 +91,15 @@ def test_a_budget_is_never_overspent_by_calls_within_their_holds(
                 assert fits is (hold is not None)
                 if hold is not None:
                     holds.append((hold, step))
+            case Lend(requests, tokens, cents):
+                hold = budget.lend(Amounts(requests, tokens, cents / 100))
+                if hold is not None:
+                    holds.append((hold, step))
             case Settle(place, tokens, cents) if holds:
                 hold, want = holds.pop(place % len(holds))
+                requests = min(tokens, hold.requests)
                 tokens, cents = min(tokens, want.tokens), min(cents, want.cents)
-                budget.settle(hold, tokens=tokens, money=cents / 100)
+                budget.settle(hold, requests=requests, tokens=tokens, money=cents / 100)
             case _:
                 pass
         for one in filter(None, (budget, budget.within)):

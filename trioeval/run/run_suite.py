@@ -32,6 +32,7 @@ from trioeval.kernel import Budget, Lanes, Observer
 from trioeval.kernel.events import guarded
 from trioeval.loading.load import load_suite
 from trioeval.providers import Provider
+from trioeval.run.budgets import suite_budget, with_budget
 from trioeval.run.journal import RunJournal
 from trioeval.run.prepare import prepare
 from trioeval.run.shared_limits import open_suite_limits, permits_of
@@ -369,30 +370,6 @@ def check_on_trio(name: str) -> None:
         )
 
 
-def with_budget(suite: Suite, budget: BudgetSettings | None) -> Suite:
-    """Return a suite with the limits of a budget for which its own budget has none; itself if it has all."""
-    own = suite.evaluate_options.budget or BudgetSettings()
-    if budget is None:
-        return suite
-    both = BudgetSettings(
-        requests=budget.requests if own.requests is None else own.requests,
-        tokens=budget.tokens if own.tokens is None else own.tokens,
-        usd=budget.usd if own.usd is None else own.usd,
-    )
-    if both == own:
-        return suite
-    options = attrs.evolve(suite.evaluate_options, budget=both)
-    tasks = tuple(attrs.evolve(task, suite=with_budget(task.suite, budget)) for task in suite.tasks)
-    return attrs.evolve(suite, evaluate_options=options, tasks=tasks)
-
-
-def budget_settings(budget: Budget | None) -> BudgetSettings | None:
-    """Return the bounds of a budget as a suite sets them; None without one."""
-    if budget is None:
-        return None
-    return BudgetSettings(requests=budget.requests, tokens=budget.tokens, usd=budget.money)
-
-
 def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     """Return receivers for the rows of tasks that are used by other tasks."""
     suites = [part.prepared.suite for part in prepared.parts]
@@ -400,19 +377,6 @@ def _remaining_rows(prepared: PreparedSuite) -> Mapping[str, TaskRows]:
     for suite in suites:
         sources |= {source.task for source in suite.settings.sources()}
     return {task: TaskRows() for task in sources}
-
-
-def suite_budget(suite: Suite, around: Budget | None = None) -> Budget | None:
-    """Return the budget of a run of a suite, of which nothing is used; None without one.
-
-    Args:
-        suite: The suite.
-        around: The budget of several runs, if any; it is the result if the suite has no other bounds.
-    """
-    settings = suite.evaluate_options.budget
-    if settings is None or settings == budget_settings(around):
-        return around
-    return Budget(settings.requests, settings.tokens, settings.usd, within=around)
 
 
 @attrs.frozen

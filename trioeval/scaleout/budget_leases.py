@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from trioeval.rates import Amounts, Budget, Hold
-from trioeval.run.run_suite import suite_budget
+from trioeval.run.budgets import suite_budget
 from trioeval.suite.model import Suite
 
 _MILLION = 1_000_000
@@ -81,7 +81,7 @@ class BudgetLeases:
     _lost: dict[int, Sequence[int]] = attrs.field(init=False, factory=dict)
     """The leases of shards that have ended without a report, which count as used."""
     _reported: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """Set when a report arrives; replaced by whoever waits for it."""
+    """Set when a report arrives; replaced before each wait for one."""
     _part: float = attrs.field(init=False, default=0.0)
     """The least part of what is left that a lease gets."""
     is_exhausted: bool = attrs.field(init=False, default=False)

@@ -113,7 +113,7 @@ class _RunningShard:
 
     @property
     def usage(self) -> ShardUsage | None:
-        """What it has used of its budget, held amounts included, since their calls may have been made."""
+        """The used part of its budget; held amounts count, since their calls may have been made."""
         budget = self.shard.budget
         if budget is None:
             return None

@@ -26,7 +26,8 @@ from trioeval.evaluation.task_run import Emit
 from trioeval.loading.load import load_suite, parse_suite
 from trioeval.providers import Provider
 from trioeval.run import RunOptions, SuiteSummary, prepare, run_with_options
-from trioeval.run.run_suite import check_on_trio, in_task_order, with_budget
+from trioeval.run.budgets import with_budget
+from trioeval.run.run_suite import check_on_trio, in_task_order
 from trioeval.scaleout.address import ClusterAddress, LocalWorkers, read_address
 from trioeval.scaleout.agents import temporary_folder
 from trioeval.scaleout.before_all import SuiteChanges, suite_changes, with_changes

@@ -30,16 +30,9 @@ from trioeval.nurseries import open_plain_nursery
 from trioeval.providers import Provider
 from trioeval.report.records import RowRecord
 from trioeval.run import PreparedSuite
+from trioeval.run.budgets import budget_settings, suite_budget, with_budget
 from trioeval.run.prepare import check_providers
-from trioeval.run.run_suite import (
-    RunOptions,
-    budget_settings,
-    check_on_trio,
-    prepared_of,
-    run_prepared,
-    suite_budget,
-    with_budget,
-)
+from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
 from trioeval.session.run import Run, begin_run
@@ -151,7 +144,8 @@ class Session:
             retry: With `resume`, the finished rows to run again: `errors`, `failed`, `timeouts`, or indices
                 such as `3,17,20-25`; see `--retry` of the command line.
             workers: Workers that run the rows, from `trioeval.scaleout.open_workers`. They have their own
-                lanes, with the limits of the suite; lanes and cache of the session are not used.
+                lanes, with the limits of the suite; lanes and cache of the session are not used. Its budget
+                holds.
             send: With `workers`, files, folders and patterns that they need besides those that the suite
                 names, relative to its folder.
 
