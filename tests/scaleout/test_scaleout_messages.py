@@ -2,6 +2,7 @@
 
 import pickle
 
+import attrs
 import pytest
 import trio
 
@@ -47,6 +48,17 @@ def test_rows_arrive_unchanged_without_sending_their_steps_and_providers() -> No
     assert unpack(data, StepFinder.of(prepared)) == rows
     assert b"a-note-of-the-provider" not in data
     assert b"a-note-of-the-test" not in data
+
+
+@pytest.mark.parametrize("output", [{}, [], "", 0, 0.0, False])
+def test_an_empty_output_arrives_as_it_is(output: object) -> None:
+    prepared = prepare(parse_suite(SUITE))
+    row: Row = trio.run(collect, prepared)[0]
+    row = attrs.evolve(row, output=output, reply=Reply(output=output))
+    (found,) = unpack(pack([row]), StepFinder.of(prepared))
+    assert isinstance(found, Row)
+    assert found == row
+    assert repr(found.output) == repr(output)
 
 
 def test_calls_arrive_unchanged() -> None:
