@@ -5,6 +5,9 @@ import pickle
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from trioeval import errors
 from trioeval.errors import (
@@ -21,6 +24,7 @@ from trioeval.evaluation.journal import CallKey, CallRecord
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
+from trioeval.scaleout.forwarding import MessageBatch
 from trioeval.scaleout.messages import (
     Message,
     RejectedReply,
@@ -88,3 +92,42 @@ def test_errors_keep_their_type_text_and_facts(error: TrioevalError) -> None:
     assert type(found) is type(error)
     assert str(found) == str(error)
     assert vars(found) == vars(error)
+
+
+@pytest.fixture(scope="module")
+def echoed() -> tuple[Row, StepFinder]:
+    """Return a row, and what reads it."""
+    prepared = prepare(parse_suite(SUITE))
+    return trio.run(collect, prepared)[0], StepFinder.of(prepared)
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.booleans()), min_size=1, max_size=30))
+def test_rows_wait_for_others_and_nothing_else_waits_for_them(
+    echoed: tuple[Row, StepFinder], added: list[tuple[int, bool]]
+) -> None:
+    """The messages are given by the milliseconds before each, and whether it is a row."""
+    row, find = echoed
+    latest: list[float] = []
+    sent: list[float] = []
+
+    def send(data: bytes) -> None:
+        sent.extend(trio.current_time() for _ in unpack(data, find))
+
+    async def main() -> float:
+        began_at = trio.current_time()
+        batch = MessageBatch(send)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(batch.send_continuously)
+            for before_ms, is_row in added:
+                await trio.sleep(before_ms / 1000)
+                batch.add(row if is_row else WorkerWarning("w"))
+                latest.append(trio.current_time() + (0.1 if is_row else 0.01))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        return sent[-1] - began_at
+
+    seconds = trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert len(sent) == len(latest)
+    assert all(at < limit + 1e-6 for at, limit in zip(sent, latest, strict=True))
+    others = sum(not is_row for _, is_row in added)
+    assert len({*sent}) <= others + seconds / 0.1 + 1e-6

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from trioeval.scaleout.stream_journal import WorkerJournal
 
 _GATHERED_FOR = 0.01  # seconds
+_ROWS_GATHERED_FOR = 0.1
+"""Seconds in which messages are collected that are all rows. A message costs Dask about as much as four rows
+cost a worker; and rows that are lost are made again from the replies, which are sent before them."""
 _MOST_MESSAGES = 500
 """Messages that are sent together."""
 
@@ -61,7 +64,7 @@ class _NoRows:
 
 @attrs.define(eq=False, repr=False)
 class MessageBatch:
-    """Messages that wait to be sent, for a few milliseconds at most."""
+    """Messages that wait to be sent: rows for others, all else for a few milliseconds at most."""
 
     _send: Callable[[bytes], None]
     journal: WorkerJournal | None = attrs.field(init=False, default=None)
@@ -70,6 +73,8 @@ class MessageBatch:
     """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _urgent: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set if not only rows wait."""
 
     def add(self, message: Message) -> None:
         """Add a message, in order; sends all of them if they are many."""
@@ -78,8 +83,10 @@ class MessageBatch:
             self.journal.add(message)
         if len(self._waiting) >= _MOST_MESSAGES:
             self.flush()
-        else:
-            self._added.set()
+            return
+        self._added.set()
+        if not isinstance(message, Row):
+            self._urgent.set()
 
     def flush(self) -> None:
         """Send all messages now."""
@@ -97,8 +104,10 @@ class MessageBatch:
         """Send messages soon after they were added, until cancelled."""
         while True:
             await self._added.wait()
-            self._added = trio.Event()
-            await trio.sleep(_GATHERED_FOR)
+            with trio.move_on_after(_ROWS_GATHERED_FOR):
+                await self._urgent.wait()
+                await trio.sleep(_GATHERED_FOR)
+            self._added, self._urgent = trio.Event(), trio.Event()
             self.flush()
 
 

@@ -27,7 +27,8 @@ FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
 
 T = TypeVar("T")
 _Values: TypeAlias = dict[str, Any]
-_EMPTY = attrs.Factory(dict)
+_EMPTY: Any = attrs.Factory(dict)
+"""The default of attributes that are mappings."""
 
 
 class _Attributes(Generic[T]):
