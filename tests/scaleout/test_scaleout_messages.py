@@ -2,9 +2,12 @@
 
 import pickle
 
+import attrs
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trioeval import errors
 from trioeval.errors import (
@@ -51,6 +54,17 @@ def test_rows_arrive_unchanged_without_sending_their_steps_and_providers() -> No
     assert b"a-note-of-the-test" not in data
 
 
+@pytest.mark.parametrize("output", [{}, [], "", 0, 0.0, False])
+def test_an_empty_output_arrives_as_it_is(output: object) -> None:
+    prepared = prepare(parse_suite(SUITE))
+    row: Row = trio.run(collect, prepared)[0]
+    row = attrs.evolve(row, output=output, reply=Reply(output=output))
+    (found,) = unpack(pack([row]), StepFinder.of(prepared))
+    assert isinstance(found, Row)
+    assert found == row
+    assert repr(found.output) == repr(output)
+
+
 def test_calls_arrive_unchanged() -> None:
     key = CallKey("t", 3, "provider", b"0" * 16, "row")
     reply = Reply(output="x", usage=Usage(total=3), metadata={"a": [1]})
@@ -88,7 +102,7 @@ def test_errors_keep_their_type_text_and_facts(error: TrioevalError) -> None:
 def test_replies_are_sent_at_once_or_wait_for_others_as_long_as_the_user_says(
     autojump_clock: trio.testing.MockClock, linger: float, expected: list[tuple[float, int]]
 ) -> None:
-    """A row waits for others in any case; a flush for another reason sends everything."""
+    """A warning waits for others in any case; a flush for another reason sends everything."""
     find = StepFinder.of(prepare(parse_suite(SUITE)))
     sent: list[tuple[float, int]] = []
 
@@ -100,11 +114,11 @@ def test_replies_are_sent_at_once_or_wait_for_others_as_long_as_the_user_says(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(batch.send_continuously)
             await trio.testing.wait_all_tasks_blocked()
-            batch.add(WorkerWarning("a row"))
+            batch.add(WorkerWarning("a warning"))
             batch.add(WorkerWarning("a reply"))
             batch.flush_reply()
             await trio.sleep(1)
-            batch.add(WorkerWarning("a row"))
+            batch.add(WorkerWarning("a warning"))
             await trio.sleep(2)
             nursery.cancel_scope.cancel()
         batch.add(WorkerWarning("the end of a shard"))
@@ -112,3 +126,42 @@ def test_replies_are_sent_at_once_or_wait_for_others_as_long_as_the_user_says(
 
     trio.run(main, clock=autojump_clock)
     assert sent == [*expected, (3.0, 1)]
+
+
+@pytest.fixture(scope="module")
+def echoed() -> tuple[Row, StepFinder]:
+    """Return a row, and what reads it."""
+    prepared = prepare(parse_suite(SUITE))
+    return trio.run(collect, prepared)[0], StepFinder.of(prepared)
+
+
+@given(st.lists(st.tuples(st.integers(0, 80), st.booleans()), min_size=1, max_size=30))
+def test_rows_wait_for_others_and_nothing_else_waits_for_them(
+    echoed: tuple[Row, StepFinder], added: list[tuple[int, bool]]
+) -> None:
+    """The messages are given by the milliseconds before each, and whether it is a row."""
+    row, find = echoed
+    latest: list[float] = []
+    sent: list[float] = []
+
+    def send(data: bytes) -> None:
+        sent.extend(trio.current_time() for _ in unpack(data, find))
+
+    async def main() -> float:
+        began_at = trio.current_time()
+        batch = MessageBatch(send)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(batch.send_continuously)
+            for before_ms, is_row in added:
+                await trio.sleep(before_ms / 1000)
+                batch.add(row if is_row else WorkerWarning("w"))
+                latest.append(trio.current_time() + (0.1 if is_row else 0.01))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        return sent[-1] - began_at
+
+    seconds = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(sent) == len(latest)
+    assert all(at < limit + 1e-6 for at, limit in zip(sent, latest, strict=True))
+    others = sum(not is_row for _, is_row in added)
+    assert len({*sent}) <= others + seconds / 0.1 + 1e-6

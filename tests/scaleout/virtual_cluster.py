@@ -18,7 +18,7 @@ from trioeval.evaluation.prepared import PreparedSuite, PreparedTask
 from trioeval.loading.load import parse_suite
 from trioeval.run import Row, RunOptions, prepare, run_with_options
 from trioeval.scaleout.coordinator import Coordinator, open_coordinator
-from trioeval.scaleout.forwarding import _MOST_MESSAGES, LEAST_LINGER
+from trioeval.scaleout.forwarding import _MOST_MESSAGES, _ROWS_LINGER, LEAST_LINGER
 from trioeval.scaleout.messages import AnyShard, Message
 from trioeval.scaleout.shards import FIRST_ROWS, MOST_ROWS, SHARD_SECONDS, SHARDS_AT_ONCE
 from trioeval.simulation.clock import VirtualClock
@@ -59,6 +59,11 @@ class UnitCosts:
     most_rows_a_message: int = _MOST_MESSAGES // 2
     """Most rows of a message: each has a call and a row."""
 
+    @property
+    def gathered_for(self) -> float:
+        """Seconds in which a worker collects rows: longer if none of them has a paid reply."""
+        return LEAST_LINGER if self.latency else _ROWS_LINGER
+
 
 @attrs.frozen
 class Capacity:
@@ -91,7 +96,7 @@ class Capacity:
 
     def rows_a_message(self, rate: float) -> float:
         """Return the rows of a message: those that a worker finishes while it collects them."""
-        collected = 1 + rate / self.workers * LEAST_LINGER
+        collected = 1 + rate / self.workers * self.costs.gathered_for
         return min(self.costs.most_rows_a_message, collected)
 
     def rows_a_shard(self, rate: float) -> float:
@@ -253,7 +258,7 @@ class VirtualCluster:
         began_at = self.clock.now
         ends = deque(worker.ends(began_at, shard.rows, costs))
         while ends:
-            await self.clock.sleep(ends[0][0] + LEAST_LINGER - self.clock.now)
+            await self.clock.sleep(ends[0][0] + costs.gathered_for - self.clock.now)
             rows: list[int] = []
             while ends and ends[0][0] <= self.clock.now:
                 if len(rows) == costs.most_rows_a_message:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from trioeval.scaleout.stream_journal import WorkerJournal
 
 LEAST_LINGER = 0.01
-"""Seconds for which rows wait for others, also if replies do not."""
+"""Seconds in which messages are collected, also if replies do not wait for others."""
+_ROWS_LINGER = 0.1
+"""Seconds in which messages are collected that are all rows. A message costs Dask about as much as four rows
+cost a worker; and rows that are lost are made again from the replies, which are sent before them."""
 MOST_LINGER = 60.0
 _MOST_MESSAGES = 500
 """Messages that are sent together."""
@@ -63,7 +66,7 @@ class _NoRows:
 
 @attrs.define(eq=False, repr=False)
 class MessageBatch:
-    """Messages that wait to be sent, for some milliseconds, or as long as the user says."""
+    """Messages that wait: rows for others, all else for some milliseconds, or as long as the user says."""
 
     _send: Callable[[bytes], None]
     _linger: float = 0.0
@@ -75,6 +78,8 @@ class MessageBatch:
     """The place of the suite's files, whose paths are replaced by those of the coordinator."""
     _waiting: list[Message] = attrs.field(init=False, factory=list)
     _added: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _urgent: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set if not only rows wait."""
 
     def add(self, message: Message) -> None:
         """Add a message, in order; sends all of them if they are many."""
@@ -83,8 +88,10 @@ class MessageBatch:
             self.journal.add(message)
         if len(self._waiting) >= _MOST_MESSAGES:
             self.flush()
-        else:
-            self._added.set()
+            return
+        self._added.set()
+        if not isinstance(message, Row):
+            self._urgent.set()
 
     def flush(self) -> None:
         """Send all messages now."""
@@ -132,8 +139,10 @@ class MessageBatch:
         """Send messages soon after they were added, until cancelled."""
         while True:
             await self._added.wait()
-            self._added = trio.Event()
-            await trio.sleep(max(self._linger, LEAST_LINGER))
+            with trio.move_on_after(max(self._linger, _ROWS_LINGER)):
+                await self._urgent.wait()
+                await trio.sleep(max(self._linger, LEAST_LINGER))
+            self._added, self._urgent = trio.Event(), trio.Event()
             self.flush()
 
 

@@ -64,8 +64,6 @@ class LaneReporter(RecordObserver):
     _activity: Activity = attrs.field(init=False)
     _most: Counter[str] = attrs.field(init=False, factory=Counter)
     """The most calls in flight since the last report, by lane."""
-    _unfailed: Counter[str] = attrs.field(init=False, factory=Counter)
-    """Calls that ended without a failure, by lane."""
     _rows: int = attrs.field(init=False, default=0)
     _expected: int = attrs.field(init=False, default=0)
     """Rows that were sent to this worker."""
@@ -97,10 +95,7 @@ class LaneReporter(RecordObserver):
             in_flight = self._activity.lane(lane).in_flight
             self._most[lane] = max(self._most[lane], in_flight)
             self._changed.set()
-        elif isinstance(event, CallEnded):
-            self._unfailed[event.lane] += event.error is None
-            self._changed.set()
-        elif isinstance(event, Waiting):
+        elif isinstance(event, CallEnded | Waiting):
             self._changed.set()
 
     def on_row(self, row: Row, /) -> None:
@@ -146,12 +141,12 @@ class LaneReporter(RecordObserver):
 
     def _lane(self, state: LaneState, now: float) -> LaneReport:
         name = state.name
-        statistics = self.lanes[name].statistics()
+        statistics, activity = self.lanes[name].statistics(), self._activity.lane(name)
         return LaneReport(
             state=state,
             statistics=statistics,
-            counts=self._activity.lane(name).counts(now),
-            unfailed=self._unfailed[name],
+            counts=activity.counts(now),
+            unfailed=activity.calls - activity.in_flight - activity.failed,
             most_in_flight=max(self._most[name], statistics.in_flight),
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -28,7 +27,8 @@ FindStep: TypeAlias = Callable[[str | None, int], tuple[Step, ProviderEntry]]
 
 T = TypeVar("T")
 _Values: TypeAlias = dict[str, Any]
-_MAPPINGS = (dict, MappingProxyType)
+_EMPTY: Any = attrs.Factory(dict)
+"""The default of attributes that are mappings."""
 
 
 class _Attributes(Generic[T]):
@@ -42,7 +42,9 @@ class _Attributes(Generic[T]):
     def __init__(self, kind: type[T], left_out: frozenset[str] = frozenset()) -> None:
         fields = [one for one in attrs.fields(kind) if one.name not in left_out]  # type: ignore[arg-type]
         self._values: Callable[[T], tuple[Any, ...]] = attrgetter(*(one.name for one in fields))
-        self._named = [(one.alias or one.name, one.default) for one in fields]
+        self._named = [
+            (one.alias or one.name, one.default, one.default == _EMPTY) for one in fields
+        ]
 
     def data(self, one: T) -> _Values:
         """Return the attributes of an object that do not have their defaults.
@@ -51,8 +53,10 @@ class _Attributes(Generic[T]):
         """
         return {
             name: value
-            for (name, default), value in zip(self._named, self._values(one), strict=True)
-            if value is not default and (value or type(value) not in _MAPPINGS)
+            for (name, default, is_mapping), value in zip(
+                self._named, self._values(one), strict=True
+            )
+            if value is not default and (not is_mapping or value)
         }
 
 

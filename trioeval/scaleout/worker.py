@@ -1,4 +1,4 @@
-"""A worker of a run: it runs the rows of shards, and sends each reply and each row as it happens.
+"""A worker of a run: it runs the rows of shards, sends each reply as it happens, and rows soon after.
 
 A session is one `trio.run` in a thread of the worker process. It loads the suite once, and its lanes live as
 long as it does, so that their rates and learnt limits hold from shard to shard. A shard is a run of the same
