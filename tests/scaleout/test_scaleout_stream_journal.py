@@ -447,6 +447,23 @@ def test_a_loss_is_reported_after_the_messages_that_only_the_journal_has(
     ]
 
 
+def test_messages_that_wait_at_the_end_of_a_run_are_passed_on(server: RedisServer) -> None:
+    """RESUME: also if the journal of a lost worker is not read to its end."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (_link, _journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            found.on_loss("w")
+            found.on_messages([call(3), JournalPosition("t", 1)])
+            found.on_shard_end(1, None)
+            nursery.start_soon(found.serve)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert events.seen == [3, "end 1 None"]
+
+
 def test_what_is_durable_is_trimmed_while_the_run_runs(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

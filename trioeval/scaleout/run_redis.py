@@ -158,12 +158,10 @@ class JournalledEvents:
             event()
 
     def _pass_waiting(self) -> None:
-        """Pass all events on that wait; the journals of lost workers are read at the end of the run."""
-        while self._waiting:
-            event = self._waiting.popleft()
-            if isinstance(event, _Loss):
-                self._events.on_loss(event.worker)
-            else:
+        """Pass on what waits at the end of a run, which places no rows again and reads all journals then."""
+        waiting, self._waiting = self._waiting, deque()
+        for event in waiting:
+            if not isinstance(event, _Loss):
                 event()
 
     async def _handle_losses(self) -> None:
