@@ -331,7 +331,8 @@ def test_blocks_are_emitted_whole_and_in_order_whatever_happens(  # noqa: PLR091
     ended = [row for row in rows if row.cut is None and row.error_kind != "worker_crashed"]
     assert ended == [LOCAL[row.index] for row in ended]
     assert not cluster.events._rows
-    assert not cluster.events._shards
+    # A shard may end after the run, if its last row has arrived from a worker that was lost before.
+    assert not any(shard.left for shard in cluster.events._shards.values())
 
 
 def test_a_row_is_recorded_when_it_arrives_although_its_block_continues() -> None:
