@@ -123,8 +123,10 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalClus
 @pytest.fixture
 def cluster(two_workers: "LocalCluster") -> "LocalCluster":
     """Provide the two worker processes; one that another test has killed is started again."""
+    scheduler = two_workers.scheduler
+    assert scheduler is not None
     ends_at = time.monotonic() + 60
-    while len(two_workers.scheduler.workers) < 2:
+    while len(scheduler.workers) < 2:
         assert time.monotonic() < ends_at, "a killed worker was not started again"
         time.sleep(0.02)
     return two_workers

@@ -94,8 +94,8 @@ def test_traces_telemetry_recordings_and_progress_have_everything_that_workers_d
     assert len(recorded) == served
     assert len({one["prompt"] for one in recorded if "output" in one}) == ROWS
     monkeypatch.chdir(tmp_path)
-    words = ("--replay", "r.jsonl", "-o", "again.jsonl", "--no-progress", "--no-table")
-    assert run_command_line(["s.json", *words]) == 0
+    again_words = ["--replay", "r.jsonl", "-o", "again.jsonl", "--no-progress", "--no-table"]
+    assert run_command_line(["s.json", *again_words]) == 0
     again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
     assert [one["response"]["output"] for one in again] == [
         one["response"]["output"] for one in rows
