@@ -162,7 +162,10 @@ def real_run(suite: dict[str, Any], settings: Mapping[str, FakeSettings]) -> Rea
         pass
 
     async def main() -> float:
-        await run_with_options(prepared, RunOptions(emit=emit, observe=observe, datasets=DatasetOptions(in_memory=True)))
+        await run_with_options(
+            prepared,
+            RunOptions(emit=emit, observe=observe, datasets=DatasetOptions(in_memory=True)),
+        )
         return trio.current_time()
 
     makespan = run_virtual(main)

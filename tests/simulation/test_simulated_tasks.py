@@ -67,7 +67,9 @@ def test_tests_from_a_dataset_are_as_many_as_its_rows() -> None:
     use = {"type": "prompt_eval", "prompts": ["{{a}}", "again {{a}}"], "dependsOn": ["data"]}
     tests = {"fromTask": "data", "limit": 8}
     suite = suite_with(
-        dataset(12, column("a", "{{topic}}")), {"id": "use", **use, "tests": tests}, maxConcurrency=4
+        dataset(12, column("a", "{{topic}}")),
+        {"id": "use", **use, "tests": tests},
+        maxConcurrency=4,
     )
     found = forecast(suite)
     assert found.requests == 12 + 16
@@ -90,10 +92,14 @@ def agent(*tests: dict[str, Any]) -> dict[str, Any]:
     return {"id": "fix", "type": "agent", "prompts": ["fix it"], "tests": [*tests]}
 
 
+def cases(number: int) -> list[dict[str, Any]]:
+    return [{"vars": {"n": str(place)}} for place in range(number)]
+
+
 def test_a_case_of_an_agent_makes_its_calls_one_after_another() -> None:
     """Eight cases of five calls on four slots take ten times one call."""
     provider = model(1, 0, rounds=(5,))
-    found = forecast(suite_with(agent(*({"vars": {"n": str(n)}} for n in range(8))), maxConcurrency=4), provider)
+    found = forecast(suite_with(agent(*cases(8)), maxConcurrency=4), provider)
     assert found.requests == 40
     assert found.makespan == pytest.approx(10)
 
@@ -101,22 +107,30 @@ def test_a_case_of_an_agent_makes_its_calls_one_after_another() -> None:
 def test_numbers_of_calls_are_drawn_from_the_sample() -> None:
     """64 cases have its mean."""
     provider = model(1, 0, rounds=(2, 4, 6, 8))
-    found = forecast(suite_with(agent(*({"vars": {"n": str(n)}} for n in range(64))), maxConcurrency=64), provider)
+    found = forecast(
+        suite_with(agent(*cases(64)), maxConcurrency=64),
+        provider,
+    )
     assert found.requests == 64 * 5
     assert found.makespan == pytest.approx(8)
 
 
 def test_a_case_waits_for_those_on_which_it_depends() -> None:
     """A chain of three cases takes three times one case, whatever the width."""
-    cases = [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}, {"id": "c", "dependsOn": ["b"]}]
+    chain = [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}, {"id": "c", "dependsOn": ["b"]}]
     provider = model(1, 0, rounds=(2,))
-    found = forecast(suite_with(agent(*cases), maxConcurrency=4), provider)
+    found = forecast(suite_with(agent(*chain), maxConcurrency=4), provider)
     assert found.makespan == pytest.approx(6)
 
 
 def test_tests_whose_number_only_a_run_shows_are_refused() -> None:
     """The message names the task and its source."""
-    source = {"id": "ask", "type": "prompt_eval", "prompts": ["{{x}}"], "tests": [{"vars": {"x": "1"}}]}
+    source = {
+        "id": "ask",
+        "type": "prompt_eval",
+        "prompts": ["{{x}}"],
+        "tests": [{"vars": {"x": "1"}}],
+    }
     use = {"id": "use", "type": "prompt_eval", "prompts": ["{{output}}"], "dependsOn": ["ask"]}
     suite = suite_with(source, {**use, "tests": {"fromTask": "ask"}})
     with pytest.raises(SuiteError) as caught:
