@@ -92,12 +92,14 @@ def agent(*tests: dict[str, Any]) -> dict[str, Any]:
     return {"id": "fix", "type": "agent", "prompts": ["fix it"], "tests": [*tests]}
 
 
+def cases(number: int) -> list[dict[str, Any]]:
+    return [{"vars": {"n": str(place)}} for place in range(number)]
+
+
 def test_a_case_of_an_agent_makes_its_calls_one_after_another() -> None:
     """Eight cases of five calls on four slots take ten times one call."""
     provider = model(1, 0, rounds=(5,))
-    found = forecast(
-        suite_with(agent(*({"vars": {"n": str(n)}} for n in range(8))), maxConcurrency=4), provider
-    )
+    found = forecast(suite_with(agent(*cases(8)), maxConcurrency=4), provider)
     assert found.requests == 40
     assert found.makespan == pytest.approx(10)
 
@@ -106,7 +108,7 @@ def test_numbers_of_calls_are_drawn_from_the_sample() -> None:
     """64 cases have its mean."""
     provider = model(1, 0, rounds=(2, 4, 6, 8))
     found = forecast(
-        suite_with(agent(*({"vars": {"n": str(n)}} for n in range(64))), maxConcurrency=64),
+        suite_with(agent(*cases(64)), maxConcurrency=64),
         provider,
     )
     assert found.requests == 64 * 5
@@ -115,9 +117,9 @@ def test_numbers_of_calls_are_drawn_from_the_sample() -> None:
 
 def test_a_case_waits_for_those_on_which_it_depends() -> None:
     """A chain of three cases takes three times one case, whatever the width."""
-    cases = [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}, {"id": "c", "dependsOn": ["b"]}]
+    chain = [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}, {"id": "c", "dependsOn": ["b"]}]
     provider = model(1, 0, rounds=(2,))
-    found = forecast(suite_with(agent(*cases), maxConcurrency=4), provider)
+    found = forecast(suite_with(agent(*chain), maxConcurrency=4), provider)
     assert found.makespan == pytest.approx(6)
 
 

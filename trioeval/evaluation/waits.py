@@ -94,7 +94,7 @@ class WaitTimes:
     def _start_call(self, event: CallStarted) -> None:
         if self._jobs and (waited := self._jobs.get(event.index)) is not None:
             waited.end(event.lane, event.at)
-        if not self._run_on[event.lane].slot_free:
+        if self._run_on[event.lane].slots_free <= 0:
             self._full.setdefault(event.lane, event.at)
 
     def _end_call(self, event: CallEnded) -> None:

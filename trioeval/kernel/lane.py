@@ -158,9 +158,9 @@ class Lane:
         self._apply_limit()
 
     @property
-    def slot_free(self) -> bool:
-        """True if one more call could be in flight."""
-        return self.in_flight < self._slots
+    def slots_free(self) -> int:
+        """The number of calls that could be in flight besides the present ones; ≤ 0 for none."""
+        return self._slots - self.in_flight
 
     @property
     def in_line(self) -> bool:

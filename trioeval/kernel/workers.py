@@ -292,16 +292,19 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             await self._spare.park()
         if self._leading or self._full:
             return None
-        self._leading = True
+        self._leading, job = True, None
         try:
             with trio.CancelScope() as self._line:
-                return await self._lead()
+                job = await self._lead()
         except LaneClosedError:
             return None  # the supervisor notices that too
         finally:
             self._leading = False
-            self.notify()
-        return None
+            # Without a trip through the supervisor if one more call could start after that of the job.
+            hands_over = job is not None and self.lane is not None and self.lane.slots_free > 1
+            if not (hands_over and self._spare.unpark()):
+                self.notify()
+        return job
 
     def leave(self) -> None:
         """Count the end of a job. Its worker is the next to look for one, so no notification is needed."""
@@ -375,7 +378,7 @@ class LaneWorkers(JobSource[P], Generic[P, V]):
             return False
         # On a lane of one run whose slots are all taken, the worker that releases one takes the next job.
         contended = lane is None or lane.in_line or len(lane.followers) > 1
-        if not (contended or (lane is not None and lane.slot_free) or not self._live):
+        if not (contended or (lane is not None and lane.slots_free > 0) or not self._live):
             return False
         found = self._has_next()
         if not found and not self._live:

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import attrs
 
@@ -474,9 +474,12 @@ class Activity:
 
     def observe(self, event: Event) -> None:
         """Handle an event of the kernel."""
-        take, of_lane = _TAKES.get(type(event)), cast("Any", event)
-        if take is not None and of_lane.lane is not None:
-            take(self.lane(of_lane.lane), of_lane)
+        take = _TAKES.get(type(event))
+        if take is None:
+            return
+        name: str | None = event.lane  # type: ignore[union-attr] # every event with a handler has one
+        if name is not None:
+            take(self.lanes.get(name) or self.lane(name), event)
 
     def lane(self, name: str) -> LaneActivity:
         """Return the activity of a lane, which may be empty."""

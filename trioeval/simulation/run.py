@@ -448,6 +448,12 @@ class _RowSimulation:
     width: int = attrs.field(init=False)
     """Maximum number of concurrent assertions of one row that call judges."""
 
+    _is_agent: bool = attrs.field(init=False)
+
+    @_is_agent.default
+    def _find_agent(self) -> bool:
+        return self.task.is_agent
+
     @width.default
     def _find_width(self) -> int:
         return self.task.prepared.suite.evaluate_options.assertions_max_concurrency or WIDTH
@@ -461,8 +467,10 @@ class _RowSimulation:
             return
         if known.asks and row.user is not None:
             await self._converse(row.user, known, job, calls)
-        elif known.asks:
+        elif known.asks and self._is_agent:
             await self._work(row.provider, job, calls)
+        elif known.asks:
+            await self.requests.ask(row.provider, job.index, calls)
         if known.judges:
             await self._judge(known.judges, job, calls)
         if not calls.count:  # every body must have a checkpoint
@@ -512,12 +520,9 @@ class _RowSimulation:
     async def _work(
         self, provider: int, job: Job[SimulatedRow], calls: Calls[SimulatedRow]
     ) -> None:
-        """Make the requests of a row to its own provider: one, or all of an agent one after another."""
-        number = 1
-        if self.task.is_agent:
-            number = draw_rounds(
-                self.requests.models[provider], self.requests.whole.suite.seed, job.index
-            )
+        """Make the requests of an agent for its case, one after another."""
+        seed = self.requests.whole.suite.seed
+        number = draw_rounds(self.requests.models[provider], seed, job.index)
         for nth in range(number):
             await self.requests.ask(provider, job.index, calls, ahead=nth > 0)
 
