@@ -32,7 +32,7 @@ class RunKeys:
     """The keys of a run, as one machine knows them."""
 
     sure: tuple[str, ...]
-    """Those that are surely keys, longest first."""
+    """Keys that are surely some, longest first."""
     others: frozenset[str] = frozenset()
     """Other keys of providers with at least 8 characters."""
     _cores: tuple[bytes, ...] = attrs.field(init=False)
