@@ -24,7 +24,7 @@ from trioeval.store.run_start import keys_of_task
 _SHORTEST = 8
 """Characters of a key that is not surely one: a shorter one is a placeholder."""
 _NAMED = r"(?i:key|token|secret|password|authorization)[^\w\n]{1,6}(?:(?i:bearer|basic)\s+)?"
-"""What stands before such a key."""
+"""A name and a separator before such a key."""
 
 
 @attrs.frozen(repr=False)
