@@ -24,7 +24,7 @@ from trioeval.store.run_start import keys_of_task
 _SHORTEST = 8
 """Characters of a key that is not surely one: a shorter one is a placeholder."""
 _NAMED = r"(?i:key|token|secret|password|authorization)[^\w\n]{1,6}(?:(?i:bearer|basic)\s+)?"
-"""What stands before such a key."""
+"""A name and a separator before such a key."""
 
 
 @attrs.frozen(repr=False)
@@ -32,7 +32,7 @@ class RunKeys:
     """The keys of a run, as one machine knows them."""
 
     sure: tuple[str, ...]
-    """Those that are surely keys, longest first."""
+    """Keys that are surely some, longest first."""
     others: frozenset[str] = frozenset()
     """Other keys of providers with at least 8 characters."""
     _cores: tuple[bytes, ...] = attrs.field(init=False)

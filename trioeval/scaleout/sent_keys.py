@@ -2,6 +2,7 @@
 """The search for keys in what is sent to workers, before anything is sent."""
 
 import functools
+import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -21,15 +22,24 @@ from trioeval.text import KEY
 _Path: TypeAlias = tuple[str | int, ...]
 
 _SHOWN = 10
+_TOGETHER = 100
+"""Parts of a long sequence that are looked at together."""
 _PROVIDERS = "providers"
 _CONFIGS = frozenset({"config", "headers", _PROVIDERS})
 _KEY_NAMES = frozenset(
     {"accesstoken", "apikey", "apitoken", "authorization", "password", "secret", "token", "xapikey"}
 )
 """The names of keys in configs, also in those of providers that the run does not use, and in objects."""
-_ANY_KEY_NAME = re.compile(
-    rb"api[-_]?key|authorization|(?:password|secret|token)(?![a-z_])", re.IGNORECASE
+_PARTS_OF_NAMES = (
+    b"apikey",
+    b"api_key",
+    b"api-key",
+    b"authorization",
+    b"password",
+    b"secret",
+    b"token",
 )
+"""In lower case; data without any of them has no such name."""
 _SEPARATORS = re.compile("[-_]")
 
 
@@ -47,10 +57,10 @@ def check_sent(sent: object, keys: RunKeys) -> None:
         data = cloudpickle.dumps(sent)  # as Dask does, which would log its failure
     except Exception as error:  # objects of users may raise anything
         raise UsageError(f"--on: the suite cannot be sent to workers: {error}") from error
-    if not keys.may_be_in(data) and not _ANY_KEY_NAME.search(data):
+    if not _may_contain(data, keys):
         return
     places = [*dict.fromkeys(_shown(path) for path in _Search(keys).places(sent, ()))]
-    if not places and _are_pickled(sent, keys):
+    if not places and keys.may_be_in(data) and _are_pickled(sent, keys):
         places = ["in the code or the state of an object of the program"]
     if places:
         more = len(places) - _SHOWN
@@ -61,6 +71,13 @@ def check_sent(sent: object, keys: RunKeys) -> None:
             "write {{env.NAME}} in their place, or name the variable in apiKeyEnvar, or read it in code; "
             "and set it on each worker"
         )
+
+
+def _may_contain(data: bytes, keys: RunKeys) -> bool:
+    if keys.may_be_in(data):
+        return True
+    data = data.lower()
+    return any(part in data for part in _PARTS_OF_NAMES)
 
 
 @attrs.define
@@ -79,8 +96,22 @@ class _Search:
         if value is None or isinstance(value, bool | int | float | type) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        for step, part in _parts(value):
+        parts = self._unclean(value) if isinstance(value, list | tuple) else _parts(value)
+        for step, part in parts:
             yield from self.places(part, path if step is None else (*path, step))
+
+    def _unclean(self, values: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the parts of a sequence but those, of very many, that surely have no key."""
+        for start in range(0, len(values), _TOGETHER):
+            some = values[start : start + _TOGETHER]
+            if len(some) < _TOGETHER or not self._are_clean(some):
+                yield from enumerate(some, start)
+
+    def _are_clean(self, values: Sequence[Any]) -> bool:
+        try:
+            return not _may_contain(pickle.dumps(values), self._keys)
+        except Exception:  # noqa: BLE001 - objects of users may raise anything
+            return False
 
     def _is_key(self, text: str | bytes | bytearray, path: _Path) -> bool:
         if self._keys.are_in(text):
@@ -102,7 +133,7 @@ def _parts(value: Any) -> Iterator[tuple[str | int | None, Any]]:
             for name, part in value.items():
                 yield None, name
                 yield name if isinstance(name, str | int | None) else str(name), part
-        case list() | tuple() | set() | frozenset() | Sequence():
+        case set() | frozenset() | Sequence():
             yield from enumerate(value)
         case functools.partial():
             yield from (("func", value.func), ("args", value.args), ("keywords", value.keywords))
