@@ -117,7 +117,11 @@ def test_numbers_of_calls_are_drawn_from_the_sample() -> None:
 
 def test_a_case_waits_for_those_on_which_it_depends() -> None:
     """A chain of three cases takes three times one case, whatever the width."""
-    chain = [{"id": "a"}, {"id": "b", "dependsOn": ["a"]}, {"id": "c", "dependsOn": ["b"]}]
+    chain: list[dict[str, Any]] = [
+        {"id": "a"},
+        {"id": "b", "dependsOn": ["a"]},
+        {"id": "c", "dependsOn": ["b"]},
+    ]
     provider = model(1, 0, rounds=(2,))
     found = forecast(suite_with(agent(*chain), maxConcurrency=4), provider)
     assert found.makespan == pytest.approx(6)
