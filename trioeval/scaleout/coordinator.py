@@ -106,6 +106,8 @@ class Coordinator:
     _queues: list[ChainQueues] = attrs.field(init=False, factory=list)
     """The chains of all tasks that have some."""
     _rows: dict[tuple[str | None, int], SentRow] = attrs.field(init=False, factory=dict)
+    _coming: int = attrs.field(init=False, default=0)
+    """The rows of all plans that no block has brought yet; too many if a run continues."""
     _shards: dict[int, _LiveShard] = attrs.field(init=False, factory=dict)
     _workers: dict[str, dict[int, _LiveShard]] = attrs.field(init=False, factory=dict)
     """The shards of each worker, by number."""
@@ -148,6 +150,7 @@ class Coordinator:
         alone = task.rows_alone
         own, row_of = (task.body, task.row_of) if alone is None else (alone, alone.job)
         jobs = own.plan().jobs
+        self._coming += len(jobs)
 
         def group_of(job: int) -> str | None:
             return groups.get(jobs[job].lane) if others else only
@@ -185,6 +188,7 @@ class Coordinator:
 
     def send(self, block: RowBlock) -> None:
         """Let the rows of a block wait for workers."""
+        self._coming = max(0, self._coming - len(block.left))
         for row in block.left.values():
             self._rows[block.task.id, row.index] = row
         for row in [*block.left.values()]:
@@ -476,7 +480,7 @@ class Coordinator:
         number, budget = next(self._numbers), None
         if self.leases is not None:
             most = rows_at_once(self._groups.widths, self._row_seconds, len(self._workers))
-            budget = self.leases.grant(number, len(rows), min(most, len(self._rows)))
+            budget = self.leases.grant(number, len(rows), min(most, len(self._rows) + self._coming))
             if budget is None:  # until other calls have ended
                 waiting.extendleft(reversed(rows))
                 return False
