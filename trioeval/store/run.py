@@ -240,9 +240,8 @@ class StoredRun(RunJournal):
         new = recovered_calls(self._read(), self._place, calls)
         for write in new:
             self._writer.put(write)
-        for key in rejected:
-            if key.task in self._place.parts:
-                self.reject(key)
+        for key in (one for one in rejected if one.task in self._place.parts):
+            self.reject(key)
         return len(new)
 
     def recover_job(self, key: CallKey, name: str | None, /) -> None:
@@ -436,8 +435,7 @@ class StoredRun(RunJournal):
         Args:
             task: The id of the task.
             index: The index of the row.
-            anew: Whether the present state is read with a connection of its own: the common one sees an older
-                state while a thread reads with it.
+            anew: Whether an own connection reads: the common one sees an older state while a thread reads.
 
         Raises:
             StoreError: It cannot be read.
@@ -445,9 +443,8 @@ class StoredRun(RunJournal):
         place, source = (task, index), self._source(task)
         text = self._place.unsaved.get(place)
         if text is None and task in self._place.parts:
-            own = (
-                open_connection(self._writer.path) if anew else contextlib.nullcontext(self._read())
-            )
+            path = self._writer.path
+            own = open_connection(path) if anew else contextlib.nullcontext(self._read())
             with own as connection:
                 text = read_body(connection, self._place.key(*place), source)
         return None if text is None else source.parsed(index, text)
