@@ -2,14 +2,18 @@
 
 Prints for each run, without the start of the workers, the time from the first to the last row and the
 computing: of the thread of the run, which bounds the rows a second of any number of workers; of this process,
-which with workers of this machine includes Dask's scheduler; and of all workers. Computing hardly depends on
-what else the machine does, the time does.
+which with workers of this machine includes Dask's scheduler; and of all workers. Computing depends less than
+the time on what else the machine does.
+
+The baseline of two workers is two processes at once that know nothing of each other, each with half of the
+rows: cores that share caches or execution units compute less than twice as much as one.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,7 +69,8 @@ async def run(path: str, workers: int, rows: int) -> str:
     gc.set_threshold(50_000)
     if not workers:
         before = Costs.now()
-        await run_with_options(prepared, RunOptions(emit=ignore))
+        activity = Activity(trio.current_time())  # as the command has
+        await run_with_options(prepared, RunOptions(emit=ignore, observe=activity.observe))
         return Costs.now().since(before, rows)
     async with (
         open_workers(f"local:{workers}") as pool,
@@ -83,6 +88,7 @@ async def run(path: str, workers: int, rows: int) -> str:
 def main() -> None:
     """Measure and print."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    counts = [int(one) for one in sys.argv[2:]] or [0, 1, 2]
     test = {"assert": [{"type": "contains", "value": "word"}]}
     suite = {
         "providers": ["echo"],
@@ -92,9 +98,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "suite.json"
         path.write_text(json.dumps(suite))
-        for workers in (0, 1, 2):
+        for workers in counts:
             name = f"{workers} workers" if workers else "this process"
             print(f"{name:>14}: {trio.run(run, str(path), workers, rows)}")
+    if len(sys.argv) < 3:
+        half = [sys.executable, __file__, str(rows // 2), "0"]
+        both = [subprocess.Popen(half, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        for one in both:
+            print(f"one of 2 alone{one.communicate()[0].rstrip()[14:]}")
 
 
 if __name__ == "__main__":
