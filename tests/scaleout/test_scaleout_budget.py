@@ -214,9 +214,9 @@ def test_a_run_that_ends_waits_for_reports_and_returns_the_rest_to_the_others() 
     for shard in range(3):
         lease_of(leases, shard)
     leases.end(0)  # its worker is lost
-    leases.end(1, is_cancelled=True)
 
     async def main() -> None:
+        leases.end(1, is_cancelled=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(leases.close)
             await trio.sleep(1)
@@ -236,3 +236,42 @@ def test_a_budget_with_earlier_use_refuses_as_if_that_were_its_own() -> None:
     refused = budget.shortage()
     assert refused is not None
     assert (refused.limit, refused.used) == (5, 5)
+
+
+def test_a_row_that_an_overspent_budget_refuses_ends_the_run() -> None:
+    """A call may use more than it said; then nothing fits, and a run that waits for leases would hang."""
+    budget = Budget(tokens=100)
+    leases = BudgetLeases(budget)
+    assert leases.grant(1, 1, 1) is not None
+    assert leases.grant(2, 1, 1) is not None
+    leases.settle(1, Amounts(tokens=150))
+    assert leases.grant(3, 1, 1) is None, "shard 2 may still report less"
+    leases.settle(2, Amounts())
+    lease = leases.grant(4, 1, 1)
+    assert lease is not None
+    assert lease.reserve(tokens=1) is None
+    assert leases.refuse(4)
+
+
+def test_the_lease_of_a_cancelled_shard_counts_as_used_unless_it_is_reported_soon() -> None:
+    """Another run with the same budget gets the rest, and a late report returns what was not used."""
+    budget = Budget(requests=16)
+    leases = BudgetLeases(budget, is_shared=True)
+
+    async def main() -> None:
+        for shard in (1, 2):
+            assert leases.grant(shard, 1, 2) is not None
+            leases.end(shard, is_cancelled=True)
+        leases.expire()
+        assert (budget.spent.requests, budget.reserved.requests) == (0, 7)
+        await trio.sleep(2)
+        leases.settle(1, Amounts(requests=1))
+        await trio.sleep(3)
+        leases.expire()
+        assert (budget.spent.requests, budget.reserved.requests) == (4, 0)
+        await leases.close()
+        assert trio.current_time() == 5.0
+        leases.settle(2, Amounts(requests=2))
+        assert budget.spent.requests == 3
+
+    run_virtual(main)

@@ -215,7 +215,8 @@ class Budget:
             (1, 0)
         """
         hold = Hold(most.tokens, _rounded_up(most.money), most.requests)
-        if not self._holds(hold, hold.requests):
+        # Nothing fits into every budget, also one of which too much is used.
+        if most != Amounts() and not self._holds(hold, hold.requests):
             return None
         if self.within is not None:
             hold.outer = self.within.lend(most)

@@ -17,6 +17,7 @@ little: the calls in flight are unknown.
 Law: BUDGET.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 
@@ -47,6 +48,8 @@ class _ShardLease:
     """True if nothing else was left."""
     is_short: bool = False
     """True if a row did not fit."""
+    expires_at: float = math.inf
+    """Instant, on Trio's clock, at which the report of a cancelled shard is no longer awaited."""
 
 
 def _ignore() -> None:
@@ -109,7 +112,11 @@ class BudgetLeases:
         """
         part = max(self._part, min(_ALL, rows / at_once) / _SPARE)
         most, left, is_enough = [0, 0, 0], [0, 0, 0], True
-        for place, known in self._left().items():
+        known_left = self._left()
+        if self._is_overspent():
+            # No call fits any more. Its refusal on the worker says so, once no report can change that.
+            known_left, is_enough = {}, not self._live and not self._cancelled
+        for place, known in known_left.items():
             all_left, free = (min(column) for column in zip(*known, strict=True))
             wanted = all_left if part >= _ALL else min(all_left, max(1, int(all_left * part)))
             most[place], left[place] = min(free, wanted), all_left
@@ -154,16 +161,28 @@ class BudgetLeases:
 
         Args:
             shard: The number of the shard.
-            is_cancelled: Whether its report is on its way; the lease is held until then.
+            is_cancelled: Whether its report is on its way; the lease is held until then, for a few seconds.
         """
         lease = self._end(shard)
         if lease is None:
             return
         if is_cancelled:
             self._cancelled[shard] = lease
+            lease.expires_at = trio.current_time() + _REPORTED_WITHIN
         else:
-            self._settle(lease, lease.most)
-            self._lost[shard] = lease.most
+            self._lose(shard, lease)
+
+    def expire(self) -> None:
+        """Let the leases of cancelled shards count as used whose workers were lost, or had not begun them."""
+        now = trio.current_time()
+        for shard, lease in [*self._cancelled.items()]:
+            if lease.expires_at <= now:
+                self._lose(shard, self._cancelled.pop(shard))
+
+    def _lose(self, shard: int, lease: _ShardLease) -> None:
+        self._settle(lease, lease.most)
+        self._lost[shard] = lease.most
+        self._reported.set()
 
     async def close(self) -> None:
         """Return to other runs what is not used. Shielded, and bounded; then leases count as used."""
@@ -193,6 +212,14 @@ class BudgetLeases:
         amounts = _amounts(used)
         self.budget.settle(
             lease.hold, requests=amounts.requests, tokens=amounts.tokens, money=amounts.money
+        )
+
+    def _is_overspent(self) -> bool:
+        """Return whether calls have used more than a bound, because they were larger than they said."""
+        return any(
+            bound is not None and spent > bound
+            for budget in _levels(self.budget)
+            for bound, spent in zip(_bounds(budget), _units(budget.spent), strict=True)
         )
 
     def _left(self) -> Mapping[int, Sequence[tuple[int, int]]]:

@@ -315,10 +315,12 @@ class Coordinator:
         self._give_up_waiting()
 
     async def watch_workers(self) -> None:
-        """Stop the run after a long time without workers."""
+        """Stop the run after a long time without workers; let leases expire."""
         without = 0.0
         while True:
             await trio.sleep(1)
+            if self.leases is not None:
+                self.leases.expire()
             without = 0.0 if self._workers else without + 1
             if without >= WORKERS_WITHIN and not self._stop.is_set():
                 self._give_up(f"no worker for {WORKERS_WITHIN:g} seconds")
@@ -534,6 +536,8 @@ class Coordinator:
         row = self._rows.get((found.task, found.index))
         if row is None:
             return  # it has arrived from another worker
+        if found.cut is StopReason.FAULT:
+            row.losses += 1  # of a whole shard: then it runs with fewer and fewer others
         if found.cut in {StopReason.CANCEL, StopReason.FAULT} or (
             found.cut is StopReason.STOP and not self._stop.is_set()
         ):
@@ -585,12 +589,9 @@ def _rows_of(group: str | None, shards: Iterable[_LiveShard]) -> int:
 async def open_coordinator(coordinator: Coordinator) -> AsyncGenerator[None]:
     """Run the background of a coordinator while the block runs."""
     async with open_plain_nursery() as nursery:
-        for one in (
-            coordinator.send_continuously,
-            coordinator.drain_when_stopped,
-            coordinator.watch_workers,
-        ):
-            nursery.start_soon(one)
+        nursery.start_soon(coordinator.send_continuously)
+        nursery.start_soon(coordinator.drain_when_stopped)
+        nursery.start_soon(coordinator.watch_workers)
         try:
             yield
         finally:  # also if a task could not be opened: the nursery waits for its tasks
