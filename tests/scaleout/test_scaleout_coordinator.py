@@ -531,3 +531,47 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
     assert any(row.cut is StopReason.STOP for row in rows) == (count == 3)
     ended = [row for row in rows if row.cut is not StopReason.STOP]
     assert ended == [LOCAL[row.index] for row in ended], "rows that a fault cut off run again"
+
+
+def test_a_row_whose_shards_fail_ends_as_an_error_and_the_others_as_usual() -> None:
+    """Its shards have fewer and fewer rows, so that it no longer fails others."""
+
+    async def main() -> list[Row]:
+        rows: list[Row] = []
+
+        async def emit(row: Row) -> None:
+            rows.append(row)
+
+        class Poisoned(ToyCluster):
+            def submit(self, worker: str, shard: AnyShard) -> None:
+                if 3 in shard.rows:
+                    self.nursery.start_soon(self._fail, shard)
+                else:
+                    super().submit(worker, shard)
+
+            async def _fail(self, shard: AnyShard) -> None:
+                await trio.sleep(5)
+                self.events.on_messages(
+                    [
+                        attrs.evolve(LOCAL[index], outcome="interrupted", cut=StopReason.FAULT)
+                        for index in shard.rows
+                    ]
+                )
+                self.events.on_shard_end(shard.number, OSError("disk"))
+
+        async with trio.open_nursery() as nursery:
+            prepared, stop = prepared_suite(), trio.Event()
+            cluster = Poisoned(nursery, LOCAL, lambda _index: 0.1)
+            coordinator = Coordinator(cluster, prepared, stop, lambda _text: None)
+            cluster.coordinator = coordinator
+            cluster.join("first")
+            async with open_coordinator(coordinator):
+                options = RunOptions(emit=emit, stop=stop, adapt=coordinator.adapt)
+                await run_with_options(prepared, options)
+            nursery.cancel_scope.cancel()
+        return rows
+
+    rows = trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert [row for row in rows if row.index != 3] == [*LOCAL[:3], *LOCAL[4:ROWS]]
+    (poisoned,) = (row for row in rows if row.index == 3)
+    assert poisoned.error == "worker_crashed: 3 workers were lost or failed while they ran this row"

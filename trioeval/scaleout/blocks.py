@@ -103,7 +103,7 @@ class RowBlock:
 
     def add_crash(self, row: SentRow) -> None:
         """Record a row with which several workers were lost."""
-        message = f"{row.losses} workers were lost while they ran this row"
+        message = f"{row.losses} workers were lost or failed while they ran this row"
         now, error = trio.current_time(), ProviderError("worker_crashed", message)
         for found in self.task.body.rows(Failed(row.job, self.started_at, now, 0, 0, error)):
             self.add(row, found)
