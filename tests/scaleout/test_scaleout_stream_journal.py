@@ -18,9 +18,10 @@ import trioeval
 from trioeval.agent.journal import ProcessIdentity, RunningAttempt
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
-from trioeval.errors import ProviderError, UsageError
+from trioeval.errors import LimitError, ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
-from trioeval.limits.redis import RedisLink, open_link
+from trioeval.limits import LimitState, SharedLimit
+from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
@@ -596,6 +597,50 @@ def test_the_end_of_a_run_records_the_rest_and_deletes_everything_of_it(
 
     trio.run(main)
     assert [one.key.index for one in run.calls] == [1, 2]
+
+
+def with_lane(url: str) -> dict[str, object]:
+    config = {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"}
+    lane = {"key": "a", "maxConcurrency": 4}
+    provider = {"id": "openai:chat:m", "config": config, "lane": lane}
+    return {**with_redis(url), "providers": [provider]}
+
+
+def test_an_outage_is_warned_of_once_and_then_commands_are_executed(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_redis, "_TRIM_EVERY", 0.01)
+    prepared, define, tries = (
+        prepare(parse_suite(with_lane(server.url))),
+        RedisLimits.define,
+        list[int](),
+    )
+    warnings = list[str]()
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+        async with (
+            open_run_redis(prepared, "r", find, has_shared_lanes=True) as redis,
+            trio.open_nursery() as nursery,
+        ):
+            assert redis is not None
+            redis.follow(ToyEvents(), NO_SESSIONS.get, ToyRun(), warnings.append)
+
+            async def failing(limits: RedisLimits, limit: SharedLimit, /) -> LimitState:
+                tries.append(limit.capacity)
+                if len(tries) < 4:
+                    raise LimitError("limiter_unavailable", "no")
+                state = await define(limits, limit)
+                nursery.cancel_scope.cancel()
+                return state
+
+            monkeypatch.setattr(RedisLimits, "define", failing)
+            nursery.start_soon(redis.serve)
+            redis.retune({"lane": "a", "maxConcurrency": 9})
+
+    trio.run(main)
+    assert tries == [9, 9, 9, 9]
+    assert len(warnings) == 1
 
 
 def test_packed_messages_name_only_data_of_this_package() -> None:

@@ -235,6 +235,8 @@ class RunRedis:
     _tuned: set[str] = attrs.field(init=False, factory=set)
     """The lanes that were changed since their limits were defined."""
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _has_warned: bool = attrs.field(init=False, default=False)
+    """True if the server has not changed a limit since the last warning."""
     events: JournalledEvents | None = attrs.field(init=False, default=None)
     """The events of the cluster; if they are set, the rest is recorded and the journal deleted at the end."""
 
@@ -299,22 +301,25 @@ class RunRedis:
     async def _follow_lanes(self) -> None:
         """Define the limits of changed lanes anew; the reported rate stays that of the server."""
         for name in sorted(self._tuned):
+            self._tuned.discard(name)  # a command that comes meanwhile adds it again
             made = self._shared(self._specs[name])
             before = {one.key: one for one in self._lanes[name].limits}
             try:
                 for limit in made.limits:
                     if limit != before[limit.key]:
                         await self._limits.define(limit)
+                        self._has_warned = False
             except _LOST as error:
+                self._tuned.add(name)
                 self._changed.set()
-                if self.events is not None:
+                if self.events is not None and not self._has_warned:
+                    self._has_warned = True
                     self.events.warn(
                         f"the shared limits of lane {name!r} are not changed yet: {error}"
                     )
                 await trio.sleep(_TRIM_EVERY)
             else:
                 self._lanes[name] = made
-                self._tuned.discard(name)
 
     def _shared(self, spec: LaneSpec) -> SharedLane:
         return shared_lane(spec, self._keys.run_id, cap=self._cap)
