@@ -643,6 +643,43 @@ def test_an_outage_is_warned_of_once_and_then_commands_are_executed(
     assert len(warnings) == 1
 
 
+def test_a_run_that_is_refused_deletes_nothing_of_its_execution_elsewhere(
+    server: RedisServer,
+) -> None:
+    """RESUME: workers of that execution may still join, and its limits hold. Alone, it leaves nothing."""
+    prepared = prepare(parse_suite(with_lane(server.url)))
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+
+        async def names() -> list[str]:
+            async with open_link(server.url, PATIENCE) as link:
+                limits = await RedisLimits(link, "n").states()
+                keys = await link.request(b"KEYS", "*:run:*")
+                running = await link.request(b"HEXISTS", KEYS.sessions, "run")
+            return [*sorted(keys), *(one.limit.key for one in limits), f"running: {running}"]
+
+        async def refuse() -> None:
+            opening = open_run_redis(prepared, "run-1", find, has_shared_lanes=True)
+            with pytest.raises(UsageError, match="refused"):
+                async with opening:
+                    raise UsageError("refused")
+
+        before = await names()
+        async with open_run_redis(prepared, "run-1", find, has_shared_lanes=True) as redis:
+            assert redis is not None
+            redis.follow(ToyEvents(), NO_SESSIONS.get, ToyRun(), print)
+            during = await names()
+            assert during[-1] == "running: 1"
+            await refuse()
+            assert await names() == during
+        assert await names() == before
+        await refuse()
+        assert await names() == before
+
+    trio.run(main)
+
+
 def test_packed_messages_name_only_data_of_this_package() -> None:
     """A new class in a message must be readable from the journal as well."""
     rows: list[Row] = trio.run(collect, PREPARED)

@@ -237,6 +237,8 @@ class RunRedis:
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _has_warned: bool = attrs.field(init=False, default=False)
     """True if the server has not changed a limit since the last warning."""
+    _is_first: bool = attrs.field(init=False, default=False)
+    """True if no other execution of the run had opened it on the server, or its end has been noted."""
     events: JournalledEvents | None = attrs.field(init=False, default=None)
     """The events of the cluster; if they are set, the rest is recorded and the journal deleted at the end."""
 
@@ -258,7 +260,7 @@ class RunRedis:
             UsageError: The server is unreachable, or too old; nothing was started.
         """
         try:
-            await self.reader.begin()
+            self._is_first = await self.reader.begin()
             limits = (one for lane in self._lanes.values() for one in lane.limits)
             for limit in {one.key: one for one in limits}.values():
                 await self._limits.define(limit)
@@ -325,7 +327,13 @@ class RunRedis:
         return shared_lane(spec, self._keys.run_id, cap=self._cap)
 
     async def end(self) -> None:
-        """Record what only the journal has, and delete everything of the run. A checkpoint."""
+        """Record what only the journal has, and delete everything of the run. A checkpoint.
+
+        If the run was refused after it was opened here, and another execution had opened it before, all of it
+        belongs to that one, which may still run.
+        """
+        if self.events is None and not self._is_first:
+            return
         await self.reader.end()  # a worker that joins only now must not create anything
         if self.events is not None:
             run = self.events.run
