@@ -35,7 +35,7 @@ from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, PreparedTask, Row, RowsNotRun, Status
 from trioeval.session.collector import Collector
 from trioeval.session.progress import RunStateSource, rows_of_lanes
-from trioeval.store.database import media_folder
+from trioeval.store.database import lock_run, media_folder
 from trioeval.store.run import StoredRun
 from trioeval.store.run_start import reconcile_stored, run_start
 from trioeval.store.schema import INDEX_BITS
@@ -490,6 +490,23 @@ def _require(package: str, method: str) -> None:
         raise UsageError(f"{method} needs {package}: pip install {package}") from None
 
 
+def check_can_begin(store: Store, run_id: str, *, resume: bool) -> None:
+    """Raise if a run cannot begin or continue now.
+
+    Raises:
+        UsageError: The run is stored and `resume` is false, or it is in progress elsewhere.
+        StoreError: The file cannot be read.
+    """
+    if not store.has(run_id):
+        return
+    if not resume:
+        raise UsageError(
+            f"run {run_id} is already in {store.path}: pass resume=True to continue it, "
+            "or another id"
+        )
+    lock_run(store.path, run_id).release()
+
+
 async def begin_run(
     store: Store,
     prepared: PreparedSuite,
@@ -525,11 +542,7 @@ async def begin_run(
         if store.error is not None:
             raise store.error
         return start, stored
-    if not resume:
-        raise UsageError(
-            f"run {run_id} is already in {store.path}: pass resume=True to continue it, "
-            "or another id"
-        )
+    check_can_begin(store, run_id, resume=resume)
     compare = partial(reconcile_stored, store.path, prepared, start)
     reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
     # Without its heads, so that its tasks, suite and versions are replaced.
