@@ -462,7 +462,55 @@ def test_messages_that_wait_at_the_end_of_a_run_are_passed_on(server: RedisServe
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-    assert events.seen == [3, "end 1 None"]
+    assert events.seen == ["loss w", 3, "end 1 None"]
+
+
+def test_events_after_the_end_of_a_suite_wait_for_no_journal(server: RedisServer) -> None:
+    """ONCE: the coordinator still waits for the reports of workers, and for losses in their place."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (_link, _journal, reader):
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(found.serve)
+                nursery.cancel_scope.cancel()
+            found.on_loss("w")
+            found.on_messages([call(3), JournalPosition("t", 1)])
+            found.on_shard_end(1, None)
+
+    trio.run(main)
+    assert events.seen == ["loss w", 3, "end 1 None"]
+
+
+def test_messages_that_a_journal_lacks_are_taken_from_a_batch_that_waits(
+    server: RedisServer,
+) -> None:
+    """ONCE: a worker whose server was away has numbers without entries; others cannot be read."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            journal.add(call(0))
+            await entries_of(reader, 1)
+            journal.number += 1  # call 1 was dropped
+            await link.request(b"XADD", KEYS.stream("s"), "4-0", "d", "of calls 2 and 3")
+            journal.number += 2
+            journal.add(call(4))
+            await entries_of(reader, 3)
+            found.on_loss("w")
+            nursery.start_soon(found.serve)
+            found.on_messages([call(0), call(1), JournalPosition("s", 2)])
+            batch: list[Message] = [call(2), call(3), JournalPosition("s", 4)]
+            found.on_messages([*batch, call(4), call(5), JournalPosition("s", 6)])
+            await events.lost.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert found.received == {"s": 6}
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert events.seen == [0, 4, "loss w", 1, 2, 3, 5]
 
 
 def test_what_is_durable_is_trimmed_while_the_run_runs(

@@ -103,11 +103,16 @@ class JournalledEvents:
     warn: Callable[[str], None]
     received: dict[str, int] = attrs.field(init=False, factory=dict)
     """The number of the last message of each session that the coordinator has."""
+    _read: dict[str, set[int]] = attrs.field(init=False, factory=dict)
+    """The numbers of the messages that were read from the journal of each lost session. It may lack some: the
+    server was away, or they cannot be read."""
     _stored: dict[str, int] = attrs.field(init=False, factory=dict)
     _waiting: deque[Callable[[], None] | _Loss] = attrs.field(init=False, factory=deque)
     """A loss whose journal is read, and all events after it, in order."""
     _lost: trio.Event = attrs.field(init=False, factory=trio.Event)
     _has_warned: bool = attrs.field(init=False, default=False)
+    _is_over: bool = attrs.field(init=False, default=False)
+    """True after the end of the suite, when nothing waits any more: the end of the run reads all journals."""
 
     def on_worker(self, worker: str) -> None:
         """Pass a new worker on."""
@@ -115,6 +120,9 @@ class JournalledEvents:
 
     def on_loss(self, worker: str) -> None:
         """Read the journal of a lost worker, and pass its loss on after that."""
+        if self._is_over:
+            self._events.on_loss(worker)
+            return
         self._waiting.append(_Loss(worker, self._session_of(worker)))
         self._lost.set()
 
@@ -135,6 +143,7 @@ class JournalledEvents:
                     await trio.sleep(_TRIM_EVERY)
                     await self.trim()
         finally:
+            self._is_over = True
             self._pass_waiting()
 
     async def trim(self) -> None:
@@ -161,7 +170,9 @@ class JournalledEvents:
         """Pass on what waits at the end of a run, which places no rows again and reads all journals then."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
-            if not isinstance(event, _Loss):
+            if isinstance(event, _Loss):
+                self._events.on_loss(event.worker)
+            else:
                 event()
 
     async def _handle_losses(self) -> None:
@@ -180,27 +191,31 @@ class JournalledEvents:
                     event()
 
     def _take(self, messages: Sequence[Message]) -> None:
-        """Pass messages on, but those that the journal had, too."""
+        """Pass messages on, but those that were read from a journal."""
         taken: list[Message] = []
+        batch: list[Message] = []
         for one in messages:
             if not isinstance(one, JournalPosition):
-                taken.append(one)
+                batch.append(one)
                 continue
-            known = self.received.get(one.session, 0)
-            if one.number - known < len(taken):  # else it has none of them
-                numbers = itertools.count(one.number - sum(map(is_journalled, taken)) + 1)
-                taken = [m for m in taken if not is_journalled(m) or next(numbers) > known]
-            self.received[one.session] = max(one.number, known)
-        self._events.on_messages(taken)
+            if read := self._read.get(one.session):
+                numbers = itertools.count(one.number - sum(map(is_journalled, batch)) + 1)
+                batch = [m for m in batch if not is_journalled(m) or next(numbers) not in read]
+            taken += batch
+            batch = []
+            self.received[one.session] = max(one.number, self.received.get(one.session, 0))
+        self._events.on_messages([*taken, *batch])
 
     async def _take_rest(self, session: str) -> None:
         """Pass on the messages of a lost worker that did not arrive over Dask."""
+        read = self._read.setdefault(session, set())
         try:
             async with contextlib.aclosing(
                 self._reader.read(session, self.received.get(session, 0))
             ) as batches:
                 async for entries in batches:
                     self._events.on_messages(_messages(entries))
+                    read |= {one.number for one in entries if is_journalled(one.message)}
                     self.received[session] = entries[-1].number
         except _LOST as error:
             if not self._has_warned:
