@@ -4,9 +4,10 @@ import gc
 import itertools
 import json
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
 import pytest
@@ -35,7 +36,7 @@ class NoWorkers(WorkerPool):
     def __init__(self) -> None:
         """Do nothing."""
 
-    def open_run(self, *_args: Any, **_more: Any) -> NoReturn:
+    def open_run(self, *_args: Any, **_more: Any) -> Any:
         pytest.fail("workers were opened")
 
 
@@ -819,6 +820,36 @@ def test_workers_are_not_opened_for_a_run_that_is_in_progress(tmp_path: Path) ->
                 await refused(second, "run a is already in", resume=False)
             assert run.summary is not None
             assert run.summary.ended == "finished"
+
+    trio.run(main)
+
+
+def test_a_run_is_released_after_its_workers_are_closed(tmp_path: Path) -> None:
+    """RESUME: until then an execution elsewhere would lose its journal and its limits."""
+    suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["a"]})
+    closed: list[str] = []
+
+    class ClosingWorkers(NoWorkers):
+        @asynccontextmanager
+        async def open_run(self, *_args: Any, **_more: Any) -> AsyncGenerator[None]:
+            yield None  # the rows run here
+            async with open_session(store=path) as other:
+                with pytest.raises(UsageError, match="is being run by another process"):
+                    async with other.run(suite, id="a", resume=True):
+                        pytest.fail("the block began")
+            closed.append("workers")
+
+    path = tmp_path / "r.db"
+
+    async def main() -> None:
+        async with open_session(store=path) as session:
+            async with session.run(suite, id="a", workers=ClosingWorkers()) as run:
+                await run.wait()
+            assert closed == ["workers"]
+            async with session.run(suite, id="a", resume=True) as again:
+                await again.wait()
+        assert run.summary is not None
+        assert run.summary.ended == "finished"
 
     trio.run(main)
 

@@ -362,31 +362,28 @@ class Run:
                 self._settled.complete()
 
     async def end(self, *, failed: bool) -> None:
-        """Record the end of the run, and release it. A checkpoint; the caller bounds and shields it."""
+        """Record the end of the run. A checkpoint; the caller bounds and shields it."""
         await self._complete_rows()  # unless it has been performed
         ended = self._ended(failed=failed)
         seconds = trio.current_time() - self._began_at
         collector, stored = self._collector, self._stored
-        try:
-            for warning in dict.fromkeys(collector.derive()):
-                self._warn(warning)
-            for part in collector.parts:
-                stored.tests(part.head.task, part.tests())
-            keys = [key for several in self._start.keys.values() for key in several]
-            stored.activity(hide_in(self._state.activity.json(trio.current_time()), keys))
-            stored.finish(
-                "finished" if ended == "finished" else "interrupted",
-                duration_ms=1000 * seconds,
-                derived={
-                    part.head.task or "": [column.derived for column in part.totals.columns]
-                    for part in collector.parts
-                },
-                totals={part.head.task: kept_text(part.totals) for part in collector.parts},
-            )
-            self.summary = self._summary(ended, seconds)
-            await stored.durable()
-        finally:
-            stored.release()
+        for warning in dict.fromkeys(collector.derive()):
+            self._warn(warning)
+        for part in collector.parts:
+            stored.tests(part.head.task, part.tests())
+        keys = [key for several in self._start.keys.values() for key in several]
+        stored.activity(hide_in(self._state.activity.json(trio.current_time()), keys))
+        stored.finish(
+            "finished" if ended == "finished" else "interrupted",
+            duration_ms=1000 * seconds,
+            derived={
+                part.head.task or "": [column.derived for column in part.totals.columns]
+                for part in collector.parts
+            },
+            totals={part.head.task: kept_text(part.totals) for part in collector.parts},
+        )
+        self.summary = self._summary(ended, seconds)
+        await stored.durable()
 
     def _ended(self, *, failed: bool) -> RunEnd:
         if failed:

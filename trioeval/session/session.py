@@ -195,12 +195,13 @@ class Session:
             raise UsageError(f"run {run_id} is in progress in this session: wait until it is over")
         # Before anything is opened for it that its execution elsewhere uses, too.
         check_can_begin(self._store, run_id, resume=resume)
-        async with AsyncExitStack() as stack:
+        # Released last: what the run has on workers and in Redis is no other execution's until it is closed.
+        async with AsyncExitStack() as held, AsyncExitStack() as stack:
             agents = await self._agents(prepared, run_id, stack, on_workers=sent is not None)
             if sent is not None:
                 await sent.open(prepared, run_id, stack, agents)
             start, stored = await begin_run(
-                self._store, prepared, run_id, stack, resume=resume, retry=again, warn=self._warn
+                self._store, prepared, run_id, held, resume=resume, retry=again, warn=self._warn
             )
             run = Run(
                 prepared,
@@ -213,7 +214,7 @@ class Session:
                 on_workers=sent is not None,
             )
             self._runs.add(run)
-            stack.callback(self._leave, run)
+            held.callback(self._leave, run)
             async with self._running(prepared, run, stored, agents, sent):
                 yield run
 
