@@ -829,15 +829,18 @@ def test_a_run_is_released_after_its_workers_are_closed(tmp_path: Path) -> None:
     suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["a"]})
     closed: list[str] = []
 
+    @asynccontextmanager
+    async def closing() -> AsyncGenerator[None]:
+        yield None  # the rows run here
+        async with open_session(store=path) as other:
+            with pytest.raises(UsageError, match="is being run by another process"):
+                async with other.run(suite, id="a", resume=True):
+                    pytest.fail("the block began")
+        closed.append("workers")
+
     class ClosingWorkers(NoWorkers):
-        @asynccontextmanager
-        async def open_run(self, *_args: Any, **_more: Any) -> AsyncGenerator[None]:
-            yield None  # the rows run here
-            async with open_session(store=path) as other:
-                with pytest.raises(UsageError, match="is being run by another process"):
-                    async with other.run(suite, id="a", resume=True):
-                        pytest.fail("the block began")
-            closed.append("workers")
+        def open_run(self, *_args: Any, **_more: Any) -> Any:
+            return closing()
 
     path = tmp_path / "r.db"
 
