@@ -14,7 +14,7 @@ from redis_server import RedisServer, needs_redis, open_server
 from trioeval.errors import CallError, Fault
 from trioeval.evaluation.prepared import PreparedSuite
 from trioeval.kernel import Calls, Job, Lanes, LaneSpec, Metered, Plan, collect
-from trioeval.limits import Denied, LeaseRequest, Requirement, SharedLimit
+from trioeval.limits import Denied, LeaseRequest, LimitState, Requirement, SharedLimit
 from trioeval.limits.backend import definitions_of
 from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.loading.load import parse_suite
@@ -274,3 +274,35 @@ def test_a_rate_is_refused_for_a_shared_lane_that_began_without_one(server: Redi
             assert redis.refusal({"do": "pause", "lane": "a"}) is None
 
     trio.run(main)
+
+
+def test_a_command_that_comes_while_an_earlier_one_is_executed_is_not_lost(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WIDTH: the shared limits have the numbers of the last command."""
+    prepared, define, defined = suite_on(server, **LANE_OF), RedisLimits.define, list[int]()
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+        async with (
+            open_run_redis(prepared, "r", find, has_shared_lanes=True) as redis,
+            trio.open_nursery() as nursery,
+        ):
+            assert redis is not None
+
+            async def slow(limits: RedisLimits, limit: SharedLimit, /) -> LimitState:
+                if not defined:
+                    redis.retune({"lane": "a", "maxConcurrency": 7})
+                defined.append(limit.capacity)
+                state = await define(limits, limit)
+                if limit.capacity == 7:
+                    nursery.cancel_scope.cancel()
+                return state
+
+            monkeypatch.setattr(RedisLimits, "define", slow)
+            nursery.start_soon(redis.serve)
+            redis.retune({"lane": "a", "maxConcurrency": 9})
+            nursery.cancel_scope.deadline = trio.current_time() + PATIENCE
+
+    trio.run(main)
+    assert defined == [9, 7]

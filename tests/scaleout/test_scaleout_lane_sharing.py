@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trioeval.errors import LimitError
 from trioeval.kernel import LaneSpec
 from trioeval.limits.memory import MemoryLimits
-from trioeval.limits.model import LimitKey, LimitState
+from trioeval.limits.model import LimitKey, LimitState, SharedLimit
 from trioeval.loading.load import parse_suite
 from trioeval.run import prepare
 from trioeval.scaleout.facts import lane_uses, owned_lanes
@@ -246,6 +246,26 @@ def test_a_call_that_waits_follows_a_window_that_becomes_smaller() -> None:
         return trio.current_time() - began
 
     assert run_virtual(main) == pytest.approx(60)
+
+
+def test_a_large_call_is_served_while_a_window_becomes_larger() -> None:
+    """The worker knows the new rate before the window has it. Another limit refuses as ever."""
+    lane = shared_lane(LaneSpec("a", 4, tpm=100), "r")
+    own = SharedLimit(key="own", kind="rolling", capacity=50, window=60.0)
+
+    async def main() -> None:
+        memory = MemoryLimits([LimitState(limit=one) for one in (*lane.limits, own)])
+        limits = LaneLimits(memory, reported_rates([lane]), {"a": 1000}, ())
+        permits = limits.permits("a", lane.keys)
+        permit = await permits.take(0, 700, 0.0, lambda _shortage: None)
+        permit.settle(700, 0.0)
+        states = {state.limit.key: state for state in await limits.states()}
+        assert states[lane.limits[-1].key].used == 100
+        both = limits.permits("a", [LimitKey("own", "tokens"), *lane.keys])
+        with pytest.raises(LimitError, match="own"):
+            await both.take(1, 60, 0.0, lambda _shortage: None)
+
+    run_virtual(main)
 
 
 def test_calls_count_against_a_reported_rate_only_while_there_is_one() -> None:

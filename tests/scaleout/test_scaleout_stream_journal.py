@@ -18,9 +18,10 @@ import trioeval
 from trioeval.agent.journal import ProcessIdentity, RunningAttempt
 from trioeval.columns.journal import MadeRecord
 from trioeval.columns.result import DroppedRow
-from trioeval.errors import ProviderError, UsageError
+from trioeval.errors import LimitError, ProviderError, UsageError
 from trioeval.evaluation.journal import CallKey, CallRecord
-from trioeval.limits.redis import RedisLink, open_link
+from trioeval.limits import LimitState, SharedLimit
+from trioeval.limits.redis import RedisLimits, RedisLink, open_link
 from trioeval.loading.load import parse_suite
 from trioeval.providers import Reply
 from trioeval.run import Row, collect, prepare
@@ -461,7 +462,55 @@ def test_messages_that_wait_at_the_end_of_a_run_are_passed_on(server: RedisServe
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-    assert events.seen == [3, "end 1 None"]
+    assert events.seen == ["loss w", 3, "end 1 None"]
+
+
+def test_events_after_the_end_of_a_suite_wait_for_no_journal(server: RedisServer) -> None:
+    """ONCE: the coordinator still waits for the reports of workers, and for losses in their place."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (_link, _journal, reader):
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(found.serve)
+                nursery.cancel_scope.cancel()
+            found.on_loss("w")
+            found.on_messages([call(3), JournalPosition("t", 1)])
+            found.on_shard_end(1, None)
+
+    trio.run(main)
+    assert events.seen == ["loss w", 3, "end 1 None"]
+
+
+def test_messages_that_a_journal_lacks_are_taken_from_a_batch_that_waits(
+    server: RedisServer,
+) -> None:
+    """ONCE: a worker whose server was away has numbers without entries; others cannot be read."""
+    events = ToyEvents()
+
+    async def main() -> None:
+        async with opened(server) as (link, journal, reader), trio.open_nursery() as nursery:
+            found = JournalledEvents(events, reader, {"w": "s"}.get, ToyRun(), print)
+            journal.add(call(0))
+            await entries_of(reader, 1)
+            journal.number += 1  # call 1 was dropped
+            await link.request(b"XADD", KEYS.stream("s"), "4-0", "d", "of calls 2 and 3")
+            journal.number += 2
+            journal.add(call(4))
+            await entries_of(reader, 3)
+            found.on_loss("w")
+            nursery.start_soon(found.serve)
+            found.on_messages([call(0), call(1), JournalPosition("s", 2)])
+            batch: list[Message] = [call(2), call(3), JournalPosition("s", 4)]
+            found.on_messages([*batch, call(4), call(5), JournalPosition("s", 6)])
+            await events.lost.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert found.received == {"s": 6}
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert events.seen == [0, 4, "loss w", 1, 2, 3, 5]
 
 
 def test_what_is_durable_is_trimmed_while_the_run_runs(
@@ -596,6 +645,87 @@ def test_the_end_of_a_run_records_the_rest_and_deletes_everything_of_it(
 
     trio.run(main)
     assert [one.key.index for one in run.calls] == [1, 2]
+
+
+def with_lane(url: str) -> dict[str, object]:
+    config = {"apiKey": "k", "apiBaseUrl": "http://127.0.0.1:9/v1"}
+    lane = {"key": "a", "maxConcurrency": 4}
+    provider = {"id": "openai:chat:m", "config": config, "lane": lane}
+    return {**with_redis(url), "providers": [provider]}
+
+
+def test_an_outage_is_warned_of_once_and_then_commands_are_executed(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_redis, "_TRIM_EVERY", 0.01)
+    prepared, define, tries = (
+        prepare(parse_suite(with_lane(server.url))),
+        RedisLimits.define,
+        list[int](),
+    )
+    warnings = list[str]()
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+        async with (
+            open_run_redis(prepared, "r", find, has_shared_lanes=True) as redis,
+            trio.open_nursery() as nursery,
+        ):
+            assert redis is not None
+            redis.follow(ToyEvents(), NO_SESSIONS.get, ToyRun(), warnings.append)
+
+            async def failing(limits: RedisLimits, limit: SharedLimit, /) -> LimitState:
+                tries.append(limit.capacity)
+                if len(tries) < 4:
+                    raise LimitError("limiter_unavailable", "no")
+                state = await define(limits, limit)
+                nursery.cancel_scope.cancel()
+                return state
+
+            monkeypatch.setattr(RedisLimits, "define", failing)
+            nursery.start_soon(redis.serve)
+            redis.retune({"lane": "a", "maxConcurrency": 9})
+
+    trio.run(main)
+    assert tries == [9, 9, 9, 9]
+    assert len(warnings) == 1
+
+
+def test_a_run_that_is_refused_deletes_nothing_of_its_execution_elsewhere(
+    server: RedisServer,
+) -> None:
+    """RESUME: workers of that execution may still join, and its limits hold. Alone, it leaves nothing."""
+    prepared = prepare(parse_suite(with_lane(server.url)))
+
+    async def main() -> None:
+        find = StepFinder.of(prepared)
+
+        async def names() -> list[str]:
+            async with open_link(server.url, PATIENCE) as link:
+                limits = await RedisLimits(link, "n").states()
+                keys = await link.request(b"KEYS", "*:run:*")
+                running = await link.request(b"HEXISTS", KEYS.sessions, "run")
+            return [*sorted(keys), *(one.limit.key for one in limits), f"running: {running}"]
+
+        async def refuse() -> None:
+            opening = open_run_redis(prepared, "run-1", find, has_shared_lanes=True)
+            with pytest.raises(UsageError, match="refused"):
+                async with opening:
+                    raise UsageError("refused")
+
+        before = await names()
+        async with open_run_redis(prepared, "run-1", find, has_shared_lanes=True) as redis:
+            assert redis is not None
+            redis.follow(ToyEvents(), NO_SESSIONS.get, ToyRun(), print)
+            during = await names()
+            assert during[-1] == "running: 1"
+            await refuse()
+            assert await names() == during
+        assert await names() == before
+        await refuse()
+        assert await names() == before
+
+    trio.run(main)
 
 
 def test_packed_messages_name_only_data_of_this_package() -> None:

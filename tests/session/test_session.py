@@ -4,7 +4,8 @@ import gc
 import itertools
 import json
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,22 @@ from trioeval.kernel import CallStarted, Event, Lanes, Waiting, WaitReason
 from trioeval.providers.base import Provider
 from trioeval.rates import Budget
 from trioeval.run import Row
+from trioeval.scaleout.workers import WorkerPool
 from trioeval.session.session import Session
 from trioeval.store.run import StoredRun
 
 KEEPING_UP = 512
 """The rows that a run holds for iterations, see `session.run`."""
+
+
+class NoWorkers(WorkerPool):
+    """Workers that must not be used."""
+
+    def __init__(self) -> None:
+        """Do nothing."""
+
+    def open_run(self, *_args: Any, **_more: Any) -> Any:
+        pytest.fail("workers were opened")
 
 
 @attrs.define
@@ -788,6 +800,61 @@ def test_a_run_is_refused_while_it_is_in_progress() -> None:
         assert run.summary.ended == "finished"
 
     in_session(body)
+
+
+def test_workers_are_not_opened_for_a_run_that_is_in_progress(tmp_path: Path) -> None:
+    """RESUME: they would use its limits and its journal. Also if another session runs it."""
+    suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["a"]})
+
+    async def refused(session: Session, text: str, *, resume: bool = True) -> None:
+        with pytest.raises(UsageError, match=text):
+            async with session.run(suite, id="a", resume=resume, workers=NoWorkers()):
+                pytest.fail("the block began")
+
+    async def main() -> None:
+        path = tmp_path / "r.db"
+        async with open_session(store=path) as first, open_session(store=path) as second:
+            async with first.run(suite, id="a") as run:
+                await refused(first, "run a is in progress in this session")
+                await refused(second, "the run a is being run by another process")
+                await refused(second, "run a is already in", resume=False)
+            assert run.summary is not None
+            assert run.summary.ended == "finished"
+
+    trio.run(main)
+
+
+def test_a_run_is_released_after_its_workers_are_closed(tmp_path: Path) -> None:
+    """RESUME: until then an execution elsewhere would lose its journal and its limits."""
+    suite = trioeval.parse_suite({"providers": ["echo"], "prompts": ["a"]})
+    closed: list[str] = []
+
+    @asynccontextmanager
+    async def closing() -> AsyncGenerator[None]:
+        yield None  # the rows run here
+        async with open_session(store=path) as other:
+            with pytest.raises(UsageError, match="is being run by another process"):
+                async with other.run(suite, id="a", resume=True):
+                    pytest.fail("the block began")
+        closed.append("workers")
+
+    class ClosingWorkers(NoWorkers):
+        def open_run(self, *_args: Any, **_more: Any) -> Any:
+            return closing()
+
+    path = tmp_path / "r.db"
+
+    async def main() -> None:
+        async with open_session(store=path) as session:
+            async with session.run(suite, id="a", workers=ClosingWorkers()) as run:
+                await run.wait()
+            assert closed == ["workers"]
+            async with session.run(suite, id="a", resume=True) as again:
+                await again.wait()
+        assert run.summary is not None
+        assert run.summary.ended == "finished"
+
+    trio.run(main)
 
 
 def test_the_end_of_a_session_ends_its_runs() -> None:

@@ -20,7 +20,7 @@ Laws: PACE, WIDTH, RETRY_AFTER.
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -37,6 +37,8 @@ HOLD_SECONDS = 15.0
 """Seconds after which the slots of a lost worker are free again; living workers extend theirs."""
 _MINUTE = 60.0
 _MICRO = 1_000_000
+_REPORTED, _TOKENS = ":reported", ":tpm"
+"""The ends of the keys of the reported rate and of the window of tokens."""
 _NAME = 80  # characters of a lane in a key
 _REPORTED_BURST = 2
 """Starts in one window of a reported rate: as in a lane, a late one must not delay the next."""
@@ -98,12 +100,12 @@ def shared_lane(spec: LaneSpec, run_id: str, *, cap: int | None = None) -> Share
     prefix = f"run:{run_id}:{spec.name[:_NAME]}:{digest}"
     made: list[tuple[Unit, SharedLimit]] = [
         ("slots", _slots(f"{prefix}:slots", spec.max_concurrency)),
-        ("requests", reported_rate(f"{prefix}:reported", None)),
+        ("requests", reported_rate(f"{prefix}{_REPORTED}", None)),
     ]
     made += [("requests", limit) for limit in _starts(prefix, spec)]
     most = most_tokens(spec)
     if most is not None:
-        made.append(("tokens", _window(f"{prefix}:tpm", most, _MINUTE)))
+        made.append(("tokens", _window(f"{prefix}{_TOKENS}", most, _MINUTE)))
     if cap is not None:
         made.append(("slots", _slots(f"run:{run_id}:all:slots", cap)))
     keys = tuple(LimitKey(limit.key, unit) for unit, limit in made)
@@ -201,6 +203,8 @@ class LaneLimits:
         return _SharedLanePermits(
             lambda: bounded if lane in self._reported else free,
             lambda: self._most_tokens.get(lane, MOST),
+            rate.removesuffix(_REPORTED) + _TOKENS,
+            self._limits.states,
         )
 
     async def states(self) -> Sequence[LimitState]:
@@ -214,6 +218,9 @@ class _SharedLanePermits:
 
     _permits: Callable[[], Permits]
     _most: Callable[[], int]
+    _window: str
+    """The key of its window of tokens."""
+    _states: Callable[[], Awaitable[Sequence[LimitState]]]
 
     def take_nowait(self, index: int, tokens: int, money: float) -> Permit | None:
         """Return a permit that is available at once, or None; see `Permits`."""
@@ -227,14 +234,20 @@ class _SharedLanePermits:
         Raises:
             LimitError: As for the limits themselves.
         """
+        most = self._most()
         while True:
-            most = self._most()
             try:
                 return await self._permits().take(index, min(tokens, most), money, on_shortage)
             except LimitError as error:
-                # The window has become smaller while the call waited.
-                if error.reason != "exceeds_capacity" or self._most() >= min(tokens, most):
+                if error.reason != "exceeds_capacity" or error.keys != (self._window,):
                     raise
+            # The window has become smaller while the call waited, or it has not followed a larger rate yet.
+            most = min([self._most(), *await self._capacity()])
+
+    async def _capacity(self) -> Sequence[int]:
+        """Return what its window of tokens grants at most; empty if there is none any more."""
+        states = (one for one in await self._states() if one.limit.key == self._window)
+        return [one.pending_capacity or one.limit.capacity for one in states]
 
 
 def reported_rates(lanes: Sequence[SharedLane]) -> dict[str, str]:

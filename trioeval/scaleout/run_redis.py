@@ -103,11 +103,16 @@ class JournalledEvents:
     warn: Callable[[str], None]
     received: dict[str, int] = attrs.field(init=False, factory=dict)
     """The number of the last message of each session that the coordinator has."""
+    _read: dict[str, set[int]] = attrs.field(init=False, factory=dict)
+    """The numbers of the messages that were read from the journal of each lost session. It may lack some: the
+    server was away, or they cannot be read."""
     _stored: dict[str, int] = attrs.field(init=False, factory=dict)
     _waiting: deque[Callable[[], None] | _Loss] = attrs.field(init=False, factory=deque)
     """A loss whose journal is read, and all events after it, in order."""
     _lost: trio.Event = attrs.field(init=False, factory=trio.Event)
     _has_warned: bool = attrs.field(init=False, default=False)
+    _is_over: bool = attrs.field(init=False, default=False)
+    """True after the end of the suite, when nothing waits any more: the end of the run reads all journals."""
 
     def on_worker(self, worker: str) -> None:
         """Pass a new worker on."""
@@ -115,6 +120,9 @@ class JournalledEvents:
 
     def on_loss(self, worker: str) -> None:
         """Read the journal of a lost worker, and pass its loss on after that."""
+        if self._is_over:
+            self._events.on_loss(worker)
+            return
         self._waiting.append(_Loss(worker, self._session_of(worker)))
         self._lost.set()
 
@@ -135,6 +143,7 @@ class JournalledEvents:
                     await trio.sleep(_TRIM_EVERY)
                     await self.trim()
         finally:
+            self._is_over = True
             self._pass_waiting()
 
     async def trim(self) -> None:
@@ -161,7 +170,9 @@ class JournalledEvents:
         """Pass on what waits at the end of a run, which places no rows again and reads all journals then."""
         waiting, self._waiting = self._waiting, deque()
         for event in waiting:
-            if not isinstance(event, _Loss):
+            if isinstance(event, _Loss):
+                self._events.on_loss(event.worker)
+            else:
                 event()
 
     async def _handle_losses(self) -> None:
@@ -180,27 +191,31 @@ class JournalledEvents:
                     event()
 
     def _take(self, messages: Sequence[Message]) -> None:
-        """Pass messages on, but those that the journal had, too."""
+        """Pass messages on, but those that were read from a journal."""
         taken: list[Message] = []
+        batch: list[Message] = []
         for one in messages:
             if not isinstance(one, JournalPosition):
-                taken.append(one)
+                batch.append(one)
                 continue
-            known = self.received.get(one.session, 0)
-            if one.number - known < len(taken):  # else it has none of them
-                numbers = itertools.count(one.number - sum(map(is_journalled, taken)) + 1)
-                taken = [m for m in taken if not is_journalled(m) or next(numbers) > known]
-            self.received[one.session] = max(one.number, known)
-        self._events.on_messages(taken)
+            if read := self._read.get(one.session):
+                numbers = itertools.count(one.number - sum(map(is_journalled, batch)) + 1)
+                batch = [m for m in batch if not is_journalled(m) or next(numbers) not in read]
+            taken += batch
+            batch = []
+            self.received[one.session] = max(one.number, self.received.get(one.session, 0))
+        self._events.on_messages([*taken, *batch])
 
     async def _take_rest(self, session: str) -> None:
         """Pass on the messages of a lost worker that did not arrive over Dask."""
+        read = self._read.setdefault(session, set())
         try:
             async with contextlib.aclosing(
                 self._reader.read(session, self.received.get(session, 0))
             ) as batches:
                 async for entries in batches:
                     self._events.on_messages(_messages(entries))
+                    read |= {one.number for one in entries if is_journalled(one.message)}
                     self.received[session] = entries[-1].number
         except _LOST as error:
             if not self._has_warned:
@@ -235,6 +250,10 @@ class RunRedis:
     _tuned: set[str] = attrs.field(init=False, factory=set)
     """The lanes that were changed since their limits were defined."""
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _has_warned: bool = attrs.field(init=False, default=False)
+    """True if the server has not changed a limit since the last warning."""
+    _is_first: bool = attrs.field(init=False, default=False)
+    """True if no other execution of the run had opened it on the server, or its end has been noted."""
     events: JournalledEvents | None = attrs.field(init=False, default=None)
     """The events of the cluster; if they are set, the rest is recorded and the journal deleted at the end."""
 
@@ -256,7 +275,7 @@ class RunRedis:
             UsageError: The server is unreachable, or too old; nothing was started.
         """
         try:
-            await self.reader.begin()
+            self._is_first = await self.reader.begin()
             limits = (one for lane in self._lanes.values() for one in lane.limits)
             for limit in {one.key: one for one in limits}.values():
                 await self._limits.define(limit)
@@ -299,28 +318,37 @@ class RunRedis:
     async def _follow_lanes(self) -> None:
         """Define the limits of changed lanes anew; the reported rate stays that of the server."""
         for name in sorted(self._tuned):
+            self._tuned.discard(name)  # a command that comes meanwhile adds it again
             made = self._shared(self._specs[name])
             before = {one.key: one for one in self._lanes[name].limits}
             try:
                 for limit in made.limits:
                     if limit != before[limit.key]:
                         await self._limits.define(limit)
+                        self._has_warned = False
             except _LOST as error:
+                self._tuned.add(name)
                 self._changed.set()
-                if self.events is not None:
+                if self.events is not None and not self._has_warned:
+                    self._has_warned = True
                     self.events.warn(
                         f"the shared limits of lane {name!r} are not changed yet: {error}"
                     )
                 await trio.sleep(_TRIM_EVERY)
             else:
                 self._lanes[name] = made
-                self._tuned.discard(name)
 
     def _shared(self, spec: LaneSpec) -> SharedLane:
         return shared_lane(spec, self._keys.run_id, cap=self._cap)
 
     async def end(self) -> None:
-        """Record what only the journal has, and delete everything of the run. A checkpoint."""
+        """Record what only the journal has, and delete everything of the run. A checkpoint.
+
+        If the run was refused after it was opened here, and another execution had opened it before, all of it
+        belongs to that one, which may still run.
+        """
+        if self.events is None and not self._is_first:
+            return
         await self.reader.end()  # a worker that joins only now must not create anything
         if self.events is not None:
             run = self.events.run

@@ -356,15 +356,19 @@ class JournalReader:
     _keys: JournalKeys
     _find: FindStep | None = None
 
-    async def begin(self) -> None:
+    async def begin(self) -> bool:
         """Note that the run runs, so that workers may create streams. A checkpoint.
+
+        Returns:
+            True if that was not noted yet.
 
         Raises:
             LimitError: The server is unreachable.
             RedisError: It refuses.
         """
-        await self._link.request(b"HSET", self._keys.sessions, _RUN, journal_format())
+        added = await self._link.request(b"HSET", self._keys.sessions, _RUN, journal_format())
         await self._link.request(b"EXPIRE", self._keys.sessions, KEPT_SECONDS)
+        return bool(added)
 
     async def end(self) -> None:
         """Note that the run does not run any more. A checkpoint.

@@ -35,7 +35,7 @@ from trioeval.report.stored import RunStart
 from trioeval.run import PreparedSuite, PreparedTask, Row, RowsNotRun, Status
 from trioeval.session.collector import Collector
 from trioeval.session.progress import RunStateSource, rows_of_lanes
-from trioeval.store.database import media_folder
+from trioeval.store.database import lock_run, media_folder
 from trioeval.store.run import StoredRun
 from trioeval.store.run_start import reconcile_stored, run_start
 from trioeval.store.schema import INDEX_BITS
@@ -362,31 +362,28 @@ class Run:
                 self._settled.complete()
 
     async def end(self, *, failed: bool) -> None:
-        """Record the end of the run, and release it. A checkpoint; the caller bounds and shields it."""
+        """Record the end of the run. A checkpoint; the caller bounds and shields it."""
         await self._complete_rows()  # unless it has been performed
         ended = self._ended(failed=failed)
         seconds = trio.current_time() - self._began_at
         collector, stored = self._collector, self._stored
-        try:
-            for warning in dict.fromkeys(collector.derive()):
-                self._warn(warning)
-            for part in collector.parts:
-                stored.tests(part.head.task, part.tests())
-            keys = [key for several in self._start.keys.values() for key in several]
-            stored.activity(hide_in(self._state.activity.json(trio.current_time()), keys))
-            stored.finish(
-                "finished" if ended == "finished" else "interrupted",
-                duration_ms=1000 * seconds,
-                derived={
-                    part.head.task or "": [column.derived for column in part.totals.columns]
-                    for part in collector.parts
-                },
-                totals={part.head.task: kept_text(part.totals) for part in collector.parts},
-            )
-            self.summary = self._summary(ended, seconds)
-            await stored.durable()
-        finally:
-            stored.release()
+        for warning in dict.fromkeys(collector.derive()):
+            self._warn(warning)
+        for part in collector.parts:
+            stored.tests(part.head.task, part.tests())
+        keys = [key for several in self._start.keys.values() for key in several]
+        stored.activity(hide_in(self._state.activity.json(trio.current_time()), keys))
+        stored.finish(
+            "finished" if ended == "finished" else "interrupted",
+            duration_ms=1000 * seconds,
+            derived={
+                part.head.task or "": [column.derived for column in part.totals.columns]
+                for part in collector.parts
+            },
+            totals={part.head.task: kept_text(part.totals) for part in collector.parts},
+        )
+        self.summary = self._summary(ended, seconds)
+        await stored.durable()
 
     def _ended(self, *, failed: bool) -> RunEnd:
         if failed:
@@ -490,6 +487,23 @@ def _require(package: str, method: str) -> None:
         raise UsageError(f"{method} needs {package}: pip install {package}") from None
 
 
+def check_can_begin(store: Store, run_id: str, *, resume: bool) -> None:
+    """Raise if a run cannot begin or continue now.
+
+    Raises:
+        UsageError: The run is stored and `resume` is false, or it is in progress elsewhere.
+        StoreError: The file cannot be read.
+    """
+    if not store.has(run_id):
+        return
+    if not resume:
+        raise UsageError(
+            f"run {run_id} is already in {store.path}: pass resume=True to continue it, "
+            "or another id"
+        )
+    lock_run(store.path, run_id).release()
+
+
 async def begin_run(
     store: Store,
     prepared: PreparedSuite,
@@ -525,11 +539,7 @@ async def begin_run(
         if store.error is not None:
             raise store.error
         return start, stored
-    if not resume:
-        raise UsageError(
-            f"run {run_id} is already in {store.path}: pass resume=True to continue it, "
-            "or another id"
-        )
+    check_can_begin(store, run_id, resume=resume)
     compare = partial(reconcile_stored, store.path, prepared, start)
     reconciled = await trio.to_thread.run_sync(compare, abandon_on_cancel=True)
     # Without its heads, so that its tasks, suite and versions are replaced.

@@ -35,7 +35,7 @@ from trioeval.run.prepare import check_providers
 from trioeval.run.run_suite import RunOptions, check_on_trio, prepared_of, run_prepared
 from trioeval.run.shared_limits import open_suite_limits, permits_of
 from trioeval.session.observers import RunObservers, SessionObserver, checked_observers
-from trioeval.session.run import Run, begin_run
+from trioeval.session.run import Run, begin_run, check_can_begin
 from trioeval.store.run import StoredRun
 from trioeval.store.run_start import check_run_id, new_run_id
 from trioeval.store.store import Store, open_store
@@ -191,16 +191,17 @@ class Session:
         prepared = await self._prepared(suite)
         await self._make_lanes(prepared)
         run_id = id or new_run_id(datetime.now(UTC))
-        async with AsyncExitStack() as stack:
+        if any(run.id == run_id for run in self._runs):
+            raise UsageError(f"run {run_id} is in progress in this session: wait until it is over")
+        # Before anything is opened for it that its execution elsewhere uses, too.
+        check_can_begin(self._store, run_id, resume=resume)
+        # Released last: what the run has on workers and in Redis is no other execution's until it is closed.
+        async with AsyncExitStack() as held, AsyncExitStack() as stack:
             agents = await self._agents(prepared, run_id, stack, on_workers=sent is not None)
             if sent is not None:
                 await sent.open(prepared, run_id, stack, agents)
-            if any(run.id == run_id for run in self._runs):
-                raise UsageError(
-                    f"run {run_id} is in progress in this session: wait until it is over"
-                )
             start, stored = await begin_run(
-                self._store, prepared, run_id, stack, resume=resume, retry=again, warn=self._warn
+                self._store, prepared, run_id, held, resume=resume, retry=again, warn=self._warn
             )
             run = Run(
                 prepared,
@@ -213,7 +214,7 @@ class Session:
                 on_workers=sent is not None,
             )
             self._runs.add(run)
-            stack.callback(self._leave, run)
+            held.callback(self._leave, run)
             async with self._running(prepared, run, stored, agents, sent):
                 yield run
 
