@@ -49,7 +49,8 @@ from redis_server import open_server
 from virtual_cluster import Capacity, UnitCosts, run_virtually, suite_of
 
 _ROWS = 12_000
-_EVENTS = 1_000
+_EVENTS = 500
+_APART = 0.02  # seconds
 _LARGE = 20_000  # bytes
 _TASKS = 1_000
 _LEASES = 3_000
@@ -134,15 +135,20 @@ async def ignore(_row: Row) -> None:
     """Ignore a row."""
 
 
-def send_events(topic: str, count: int, size: int) -> None:
-    """Send events from a worker."""
+def send_events(topic: str, count: int, size: int, apart: float) -> None:
+    """Send events from a worker. Dask sends those of a few milliseconds together."""
     worker, data = get_worker(), os.urandom(size)
     for _ in range(count):
         worker.log_event(topic, data)
+        time.sleep(apart)
 
 
-def message_costs(processes: Processes, size: int) -> tuple[float, float]:
-    """Return the computing of the scheduler and of this process for one message of a size."""
+def message_costs(processes: Processes, size: int, apart: float) -> tuple[float, float]:
+    """Return the computing of the scheduler and of this process for one message of a size.
+
+    The scheduler receives the messages of many workers one by one, which are so many seconds apart; what it
+    sends to this process meanwhile is sent together, as with 0 seconds.
+    """
     with Client(processes.address, set_as_default=False) as client:
         arrived = 0
 
@@ -151,15 +157,19 @@ def message_costs(processes: Processes, size: int) -> tuple[float, float]:
             arrived += 1
 
         client.subscribe_topic("bench", on_event)
-        client.submit(send_events, "bench", 1, 1, pure=False).result()
+        client.submit(send_events, "bench", 1, 1, 0, pure=False).result()
         while arrived < 1:
             time.sleep(0.001)
-        there, here = cpu(processes.scheduler), time.process_time()
-        client.submit(send_events, "bench", _EVENTS, size, pure=False).result()
-        while arrived < 1 + _EVENTS:
-            time.sleep(0.01)
-        there, here = cpu(processes.scheduler) - there, time.process_time() - here
-    return there / _EVENTS, here / _EVENTS
+        costs = []
+        for count in (_EVENTS, 1):  # the second lasts as long: it is what nothing costs
+            there, here, began = cpu(processes.scheduler), time.process_time(), time.monotonic()
+            all_arrived = arrived + count
+            client.submit(send_events, "bench", count, size, apart, pure=False).result()
+            while arrived < all_arrived or time.monotonic() < began + _EVENTS * apart:
+                time.sleep(0.05)
+            costs.append((cpu(processes.scheduler) - there, time.process_time() - here))
+        (there, here), (idle_there, idle_here) = costs
+    return (there - idle_there) / _EVENTS, (here - idle_here) / _EVENTS
 
 
 def task_costs(processes: Processes) -> tuple[float, float]:
@@ -292,8 +302,9 @@ def measured() -> UnitCosts:
     """Measure the unit costs on this machine."""
     memory = live_row_bytes()
     with started(2) as processes, tempfile.TemporaryDirectory() as folder:
-        small, here = message_costs(processes, 100)
-        large, _ = message_costs(processes, _LARGE)
+        alone, _ = message_costs(processes, 100, _APART)
+        small, here = message_costs(processes, 100, 0)
+        large, _ = message_costs(processes, _LARGE, 0)
         task, own_task = task_costs(processes)
         path = functools.partial(written, Path(folder))
         computed, workers, events = trio.run(run_rows, processes, path(_ROWS))
@@ -317,7 +328,7 @@ def measured() -> UnitCosts:
         coordinator_row=row,
         store_row=max(0.0, slopes["stored"] - slopes["unstored"]),
         coordinator_message=here,
-        scheduler_message=small,
+        scheduler_message=alone,
         scheduler_byte=max(0.0, large - small) / 100_000,
         scheduler_shard=task,
         worker_row=workers / _ROWS,

@@ -32,7 +32,8 @@ _MILLION = 1_000_000
 _ALL = 1.0
 _SPARE = 2
 """The factor by which a lease is smaller than the part of its rows."""
-_REPORTED_WITHIN = 5.0  # seconds
+REPORTED_WITHIN = 5.0
+"""Seconds in which the report of a shard is awaited."""
 
 
 @attrs.define(eq=False)
@@ -168,7 +169,7 @@ class BudgetLeases:
             return
         if is_cancelled:
             self._cancelled[shard] = lease
-            lease.expires_at = trio.current_time() + _REPORTED_WITHIN
+            lease.expires_at = trio.current_time() + REPORTED_WITHIN
         else:
             self._lose(shard, lease)
 
@@ -185,10 +186,10 @@ class BudgetLeases:
         self._reported.set()
 
     async def close(self) -> None:
-        """Return to other runs what is not used. Shielded, and bounded; then leases count as used."""
+        """Return to other runs what is not used. Bounded: then leases count as used."""
         if not self.is_shared:
             return
-        with trio.move_on_after(_REPORTED_WITHIN, shield=True):
+        with trio.move_on_after(REPORTED_WITHIN):
             while self._live or self._cancelled:
                 self._reported = trio.Event()
                 await self._reported.wait()

@@ -31,7 +31,7 @@ from trioeval.providers import Reply
 from trioeval.rates import Budget
 from trioeval.scaleout.agents import WorkerAgents
 from trioeval.scaleout.blocks import RowBlock, SentRow, SentTask, continues_chain, no_row
-from trioeval.scaleout.budget_leases import BudgetLeases
+from trioeval.scaleout.budget_leases import REPORTED_WITHIN, BudgetLeases
 from trioeval.scaleout.chain_queues import ChainQueues
 from trioeval.scaleout.chains import Chains
 from trioeval.scaleout.cluster import Cluster
@@ -333,13 +333,10 @@ class Coordinator:
             return
         if row.chain is not None:
             row.chain.wait(row)
-            self._changed.set()
-            return
-        waiting = self._waiting.setdefault(row.group, deque())
-        if first:
-            waiting.appendleft(row)
+        elif first:
+            self._waiting.setdefault(row.group, deque()).appendleft(row)
         else:
-            waiting.append(row)
+            self._waiting.setdefault(row.group, deque()).append(row)
         self._changed.set()
 
     def _place_again(self, shard: _LiveShard) -> None:
@@ -595,6 +592,7 @@ async def open_coordinator(coordinator: Coordinator) -> AsyncGenerator[None]:
         try:
             yield
         finally:  # also if a task could not be opened: the nursery waits for its tasks
-            if coordinator.leases is not None:
-                await coordinator.leases.close()
+            with trio.move_on_after(2 * REPORTED_WITHIN, shield=True):
+                if coordinator.leases is not None:
+                    await coordinator.leases.close()
             nursery.cancel_scope.cancel("the run has ended")
