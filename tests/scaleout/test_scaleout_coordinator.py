@@ -481,41 +481,45 @@ def test_without_workers_a_run_stops_after_a_minute_and_can_be_resumed() -> None
     assert warnings == ["no more rows start: no worker for 60 seconds", "gave up"]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
-    count: int,
-) -> None:
-    async def main() -> tuple[list[Row], list[str]]:
-        rows: list[Row] = []
-        warnings: list[str] = []
-        left = count
+@attrs.define(eq=False)
+class FaultyCluster(ToyCluster):
+    """A cluster some of whose shards fail after a while, with rows that a fault has cut off."""
 
-        async def emit(row: Row) -> None:
-            rows.append(row)
+    fails: Callable[[Shard], bool] = attrs.field(kw_only=True)
+    after: float = attrs.field(kw_only=True)
+    """Seconds from the start of such a shard to its end."""
 
-        class Failing(ToyCluster):
-            def submit(self, worker: str, shard: AnyShard) -> None:
-                nonlocal left
-                if left:
-                    left -= 1
-                    self.nursery.start_soon(self._fail, shard)
-                else:
-                    super().submit(worker, shard)
+    def submit(self, worker: str, shard: AnyShard) -> None:
+        assert isinstance(shard, Shard)
+        if self.fails(shard):
+            self.nursery.start_soon(self._fail, shard)
+        else:
+            super().submit(worker, shard)
 
-            async def _fail(self, shard: AnyShard) -> None:
-                await trio.sleep(0.1)
-                self.events.on_messages([WorkerWarning("w")])
-                self.events.on_messages(
-                    [
-                        attrs.evolve(LOCAL[index], outcome="interrupted", cut=StopReason.FAULT)
-                        for index in shard.rows
-                    ]
-                )
-                self.events.on_shard_end(shard.number, OSError("disk"))
+    async def _fail(self, shard: Shard) -> None:
+        await trio.sleep(self.after)
+        self.events.on_messages([WorkerWarning("w")])
+        self.events.on_messages(
+            [
+                attrs.evolve(LOCAL[index], outcome="interrupted", cut=StopReason.FAULT)
+                for index in shard.rows
+            ]
+        )
+        self.events.on_shard_end(shard.number, OSError("disk"))
 
+
+def run_faulty(fails: Callable[[Shard], bool], *, after: float) -> tuple[list[Row], list[str]]:
+    """Run all rows on one worker some of whose shards fail; return the rows and the warnings."""
+    rows: list[Row] = []
+    warnings: list[str] = []
+
+    async def emit(row: Row) -> None:
+        rows.append(row)
+
+    async def main() -> None:
         async with trio.open_nursery() as nursery:
             prepared, stop = prepared_suite(), trio.Event()
-            cluster = Failing(nursery, LOCAL, lambda _index: 0.1)
+            cluster = FaultyCluster(nursery, LOCAL, lambda _index: 0.1, fails=fails, after=after)
             coordinator = Coordinator(cluster, prepared, stop, warnings.append)
             cluster.coordinator = coordinator
             cluster.join("first")
@@ -523,9 +527,17 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
                 options = RunOptions(emit=emit, stop=stop, adapt=coordinator.adapt)
                 await run_with_options(prepared, options)
             nursery.cancel_scope.cancel()
-        return rows, warnings
 
-    rows, warnings = trio.run(main, clock=MockClock(autojump_threshold=0))
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    return rows, warnings
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
+    count: int,
+) -> None:
+    left = iter(range(count))
+    rows, warnings = run_faulty(lambda _shard: next(left, None) is not None, after=0.1)
     assert warnings[:2] == ["w", "worker first could not run its rows: disk"]
     assert [row.index for row in rows] == list(range(ROWS))
     assert any(row.cut is StopReason.STOP for row in rows) == (count == 3)
@@ -535,43 +547,7 @@ def test_failures_of_workers_are_reported_once_and_stop_the_run_if_they_persist(
 
 def test_a_row_whose_shards_fail_ends_as_an_error_and_the_others_as_usual() -> None:
     """Its shards have fewer and fewer rows, so that it no longer fails others."""
-
-    async def main() -> list[Row]:
-        rows: list[Row] = []
-
-        async def emit(row: Row) -> None:
-            rows.append(row)
-
-        class Poisoned(ToyCluster):
-            def submit(self, worker: str, shard: AnyShard) -> None:
-                if 3 in shard.rows:
-                    self.nursery.start_soon(self._fail, shard)
-                else:
-                    super().submit(worker, shard)
-
-            async def _fail(self, shard: AnyShard) -> None:
-                await trio.sleep(5)
-                self.events.on_messages(
-                    [
-                        attrs.evolve(LOCAL[index], outcome="interrupted", cut=StopReason.FAULT)
-                        for index in shard.rows
-                    ]
-                )
-                self.events.on_shard_end(shard.number, OSError("disk"))
-
-        async with trio.open_nursery() as nursery:
-            prepared, stop = prepared_suite(), trio.Event()
-            cluster = Poisoned(nursery, LOCAL, lambda _index: 0.1)
-            coordinator = Coordinator(cluster, prepared, stop, lambda _text: None)
-            cluster.coordinator = coordinator
-            cluster.join("first")
-            async with open_coordinator(coordinator):
-                options = RunOptions(emit=emit, stop=stop, adapt=coordinator.adapt)
-                await run_with_options(prepared, options)
-            nursery.cancel_scope.cancel()
-        return rows
-
-    rows = trio.run(main, clock=MockClock(autojump_threshold=0))
+    rows, _warnings = run_faulty(lambda shard: 3 in shard.rows, after=5)
     assert [row for row in rows if row.index != 3] == [*LOCAL[:3], *LOCAL[4:ROWS]]
     (poisoned,) = (row for row in rows if row.index == 3)
     assert poisoned.error == "worker_crashed: 3 workers were lost or failed while they ran this row"

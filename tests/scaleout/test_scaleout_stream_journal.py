@@ -658,12 +658,8 @@ def test_an_outage_is_warned_of_once_and_then_commands_are_executed(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_redis, "_TRIM_EVERY", 0.01)
-    prepared, define, tries = (
-        prepare(parse_suite(with_lane(server.url))),
-        RedisLimits.define,
-        list[int](),
-    )
-    warnings = list[str]()
+    prepared, define = prepare(parse_suite(with_lane(server.url))), RedisLimits.define
+    tries, warnings = list[int](), list[str]()
 
     async def main() -> None:
         find = StepFinder.of(prepared)
